@@ -139,7 +139,7 @@ pub fn roll_screens(received: &Received, size: (u16, u16), now: Timestamp) -> Ve
 fn roll_screens_of(roll: &Roll, received: &Received, size: (u16, u16), now: Timestamp) -> [String; 2] {
     let record = roll.record.clone().unwrap_or_default();
     let nodes = received.nodes.iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
-    let observed = Observed::shown_at(now, roll, nodes.collect());
+    let observed = Observed::shown_at(now, roll, Some(nodes.collect()));
     let Decisions { progress, state, .. } = decide(roll, &record, &observed);
     let aborted = record.aborted.as_deref();
     let view = RollView {

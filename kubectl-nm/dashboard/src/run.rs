@@ -140,7 +140,8 @@ async fn until_ended(
     let end = async { while signals.next().await.is_some_and(|signal| !signal.ends()) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
-    let summaries = summaries(&model);
+    // Without a goal, the states of the maintenances are printed after them.
+    let summaries = summaries(&model, model.fleet.tracker.goal().is_none());
     // The writer of the recording may be about to report an error to nobody.
     drop(messages);
     let written = recorder.map(Recorder::finish);
@@ -154,9 +155,11 @@ async fn until_ended(
     })
 }
 
-/// The summaries of the drains that ended, the latest ones if there are many.
-pub fn summaries(model: &Model) -> Vec<Line> {
-    let ended = model.records.ended(|uid| model.fleet.maintenance(uid).map(AsRef::as_ref));
+/// The summaries of the drains that ended, the latest ones if there are many. `with_states`: whether the states of the
+/// maintenances are printed, too.
+pub fn summaries(model: &Model, with_states: bool) -> Vec<Line> {
+    let find = |uid: &str| model.fleet.maintenance(uid).map(AsRef::as_ref);
+    let ended = model.records.ended(find, with_states);
     let latest = &ended[ended.len().saturating_sub(MAX_SUMMARIES)..];
     let of_node = |(node, lines): &(String, Vec<String>)| {
         lines.iter().map(|line| Line::new(format!("node/{node}: {line}"))).collect::<Vec<_>>()

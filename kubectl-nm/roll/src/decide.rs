@@ -450,7 +450,8 @@ impl Pass<'_> {
 
     /// The next record, with a heartbeat of this program.
     fn stamped(&self) -> RollRecord {
-        let mut next = RollRecord { worked_millis: self.worked_millis(), ..self.next.next() };
+        let (worked_millis, health) = (self.worked_millis(), self.observed.probed());
+        let mut next = RollRecord { worked_millis, health, ..self.next.next() };
         if let Some(runner) = &mut next.runner {
             runner.at = self.observed.now;
         }

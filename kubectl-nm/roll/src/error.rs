@@ -143,7 +143,7 @@ pub enum RollError {
     NoTerminal,
 
     /// A roll in the cluster cannot use this flag.
-    #[error("{0} needs a person's computer, and a roll in the cluster has none")]
+    #[error("{}", needs_computer(.0))]
     NeedsComputer(&'static str),
 
     /// The Job of a roll in the cluster is for another namespace.
@@ -238,6 +238,15 @@ impl RollError {
     }
 }
 
+/// What a flag does that a roll in the cluster cannot do.
+fn needs_computer(flag: &str) -> String {
+    let what = match flag {
+        "--confirm" => "asks you on a terminal, and a roll in the cluster has none",
+        _ => "runs a command on your computer, and --in-cluster runs the roll without it",
+    };
+    format!("{flag} {what}")
+}
+
 impl Failure for RollError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -287,17 +296,19 @@ impl Failure for RollError {
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
-            Self::NeedsComputer(_) => String::from(
-                "write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE",
+            Self::NeedsComputer("--confirm") => String::from(
+                "run it without --in-cluster, or without --confirm; `kubectl nm roll pause` pauses it",
+            ),
+            Self::NeedsComputer(flag) => format!(
+                "in the cluster, use {} FILE; `kubectl nm roll job-template` prints a Job to begin with",
+                if *flag == "--run" { String::from("--job") } else { format!("{flag}-job") }
             ),
             Self::OtherJobNamespace(_) => String::from("remove metadata.namespace from the file"),
             Self::NotGranted => String::from("`kubectl nm install --grant roll` sets it up"),
             Self::NoRunnerImage => {
                 String::from("name an image that contains /kubectl-nm with --runner-image")
             }
-            Self::NoHistory(_) => {
-                String::from("the roll goes on; `kubectl nm install --grant roll` sets the permissions up")
-            }
+            Self::NoHistory(_) => String::from("`kubectl nm install --grant roll` sets the permissions up"),
             Self::NoRunnerJob(_) => String::from(
                 "`kubectl nm roll status` lists the rolls that are left. A roll on a computer prints its lines there, and the \
                  Job of a roll is deleted seven days after its end",

@@ -10,8 +10,8 @@ use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
-use crate::observed::{Health, NodeView, Observed, shown};
-use crate::record::{ActionRecord, ActionState, Halt, NodeRecord, RollNode, Step};
+use crate::observed::{NodeView, Observed, shown};
+use crate::record::{ActionRecord, ActionState, Halt, Health, NodeRecord, RollNode, Step};
 use crate::settings::RollSettings;
 
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.

@@ -16,8 +16,8 @@ use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::{self, DrainPod};
 use serde_json::{Value, json};
 
-use crate::observed::{Health, NodeView};
-use crate::record::{Baseline, DisturbedKind, DisturbedObject};
+use crate::observed::NodeView;
+use crate::record::{Baseline, DisturbedKind, DisturbedObject, Health};
 
 const MAX_CONCURRENT_READS: usize = 16;
 

@@ -1,6 +1,6 @@
 //! Rolls: one node after another is drained, acted on and returned to service.
 //!
-//! [`waves`] orders the nodes that have [`needs`], and a maintenance is created for each, suspended. [`record`] is the state of a roll in these
+//! [`waves`] orders the nodes, and a maintenance is created for each, suspended. [`record`] is the state of a roll in these
 //! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
 //! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
@@ -17,10 +17,11 @@ pub mod decide;
 mod departures;
 pub mod error;
 mod gates;
+mod halt_event;
 pub mod health;
+mod health_record;
 pub mod in_cluster;
 pub mod job;
-pub mod needs;
 pub mod observed;
 pub mod record;
 pub mod report;

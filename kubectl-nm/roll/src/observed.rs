@@ -17,8 +17,12 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::absence::KnownMaintenance;
 use crate::record::{
-    ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, NodeRecord, Roll, RollNode, RollRecord, Step,
+    ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, Health, NodeRecord, ProbedHealth, Roll, RollNode,
+    RollRecord, Step,
 };
+
+/// The most nodes whose health is recorded, so that it fits into an annotation.
+const MAX_PROBED: usize = 50;
 
 /// A node as the gates read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,15 +40,6 @@ pub struct NodeView {
     pub(crate) pressure: BTreeSet<String>,
     /// When pressure ended that this program has seen, by condition.
     pub(crate) relieved: BTreeMap<String, Timestamp>,
-}
-
-/// The health of what is probed for a node: its DaemonSet pods while it is [`Step::Checking`], and what its drain disturbed
-/// while it is [`Step::Recovering`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    Healthy,
-    /// What is not healthy.
-    Waiting(String),
 }
 
 /// What is observed apart from the maintenances.
@@ -108,6 +103,11 @@ pub(crate) struct SeenStep {
 }
 
 impl NodeView {
+    /// A node of which nothing is known, so that nothing seems to be missing.
+    fn unknown() -> Self {
+        Self { ready_since: Some(Timestamp::default()), boot_id: String::from("unknown"), ..Self::default() }
+    }
+
     /// The view of a node at this time, after an earlier view of it.
     pub fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
         let status = node.status.as_ref();
@@ -145,22 +145,51 @@ impl NodeView {
 }
 
 impl Observed {
-    /// What a program observes that only shows a roll.
-    pub fn shown_at(now: Timestamp, roll: &Roll, nodes: BTreeMap<String, NodeView>) -> Self {
-        let runner = roll.record.as_ref().and_then(|record| record.runner.as_ref());
+    /// What a program observes that only shows a roll. What only the program that runs it can know is in its record. Without
+    /// permission to list nodes, nothing that they wait for is shown.
+    pub fn shown_at(now: Timestamp, roll: &Roll, nodes: Option<BTreeMap<String, NodeView>>) -> Self {
+        let record = roll.record.as_ref();
+        let runner = record.and_then(|record| record.runner.as_ref());
         let is_running = |action: &ActionRecord| runner.is_some() && action.state == ActionState::Running;
         let acting = roll.nodes.iter().filter(|node| node.record.current_action().is_some_and(is_running));
+        let unknown =
+            || roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::unknown())).collect();
+        let mut nodes = nodes.unwrap_or_else(unknown);
+        for view in nodes.values_mut() {
+            // It may have been Ready long before it was seen first.
+            let transition = view.ready_transition.as_ref().map(|at| at.0);
+            view.ready_since = view.ready_since.map(|seen| transition.unwrap_or(seen));
+        }
+        let probed = record.into_iter().flat_map(|record| &record.health);
+        let steps = roll.nodes.iter().map(|node| {
+            let NodeRecord { step, since, .. } = node.record;
+            (node.node().to_owned(), SeenStep { step, since, at: since, is_inherited: false })
+        });
         Self {
             now,
             started: now,
+            // Whether something has timed out is decided by the program that runs the roll.
+            resumed: Some(now),
             runner: runner.map(|runner| runner.id.clone()).unwrap_or_default(),
             is_current: true,
             nodes,
+            steps: steps.collect(),
+            health: probed.map(|one| ((one.node.clone(), one.step), one.health.clone())).collect(),
             actions: acting
                 .map(|node| ((node.node().to_owned(), node.record.step), ActionState::Running))
                 .collect(),
             ..Self::default()
         }
+    }
+
+    /// The health of the nodes that are probed now, for the record.
+    pub(super) fn probed(&self) -> Vec<ProbedHealth> {
+        let probed = self.health.iter().map(|((node, step), health)| ProbedHealth {
+            node: node.clone(),
+            step: *step,
+            health: health.clone(),
+        });
+        probed.take(MAX_PROBED).collect()
     }
 
     /// Notes the time. Returns whether this program did not run for so long that its watches may be lost without a sign: the
@@ -210,12 +239,12 @@ impl Observed {
         }
     }
 
-    /// Applies what the watch of nodes reported at this time.
-    pub(super) fn apply_nodes(&mut self, change: WatchChange<Node>, now: Timestamp) {
+    /// Applies what the watch of nodes reported at this time. Returns whether that changes what is known of one of them.
+    pub(super) fn apply_nodes(&mut self, change: WatchChange<Node>, now: Timestamp) -> bool {
         let mut insert = |node: &Node| {
             let name = node.name_any();
             let view = NodeView::of(node, self.nodes.get(&name), now);
-            self.nodes.insert(name, view);
+            self.nodes.insert(name, view.clone()) != Some(view)
         };
         match change {
             WatchChange::Listed(nodes) => {
@@ -224,11 +253,10 @@ impl Observed {
                 }
                 let names: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
                 self.nodes.retain(|name, _| names.contains(name));
+                true
             }
             WatchChange::Applied(node) => insert(&node),
-            WatchChange::Deleted(node) => {
-                self.nodes.remove(&node.name_any());
-            }
+            WatchChange::Deleted(node) => self.nodes.remove(&node.name_any()).is_some(),
         }
     }
 

@@ -27,6 +27,8 @@ use crate::error::RollError;
 use crate::settings::RollSettings;
 
 pub use crate::action_record::{ActionRecord, ActionState};
+pub use crate::health_record::{Baseline, Health, ProbedHealth};
+pub(crate) use crate::health_record::{DisturbedKind, DisturbedObject};
 pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
@@ -45,35 +47,6 @@ pub fn hook_owner(roll: &str) -> String {
 
 /// All annotations of an object together may have 256 KiB.
 const MAX_NAMES_BYTES: usize = 160 * 1024;
-
-/// The state of a node before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Baseline {
-    /// Its conditions that reported pressure.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) pressure: Vec<String>,
-    /// The healthy workloads and budgets of its pods, and each `DaemonSet` whose pod on it was Ready.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) healthy: Vec<DisturbedObject>,
-}
-
-/// A workload or a budget that a drain disturbs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct DisturbedObject {
-    pub(crate) kind: DisturbedKind,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) enum DisturbedKind {
-    Deployment,
-    ReplicaSet,
-    StatefulSet,
-    DaemonSet,
-    PodDisruptionBudget,
-}
 
 /// The record of a node, in an annotation of its maintenance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,6 +171,10 @@ pub struct RollRecord {
     pub done: DoneNodes,
     /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
     pub worked_millis: i64,
+    /// What the program that runs the roll has found when it last probed its nodes. It writes this with its heartbeat only, for
+    /// those who show the roll.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<ProbedHealth>,
     /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<usize>,
@@ -258,7 +235,7 @@ impl RollNode {
             });
         }
         let record = required(object, NODE)?;
-        let revision = parse::<RollRecord>(object, STATE)?.map(|state| state.revision);
+        let revision = RollRecord::of(object)?.map(|state| state.revision);
         Ok(Self { object: Arc::clone(object), record, revision })
     }
 
@@ -358,7 +335,7 @@ impl Roll {
                 settings.get_or_insert(required(object, SETTINGS)?);
                 settings_text = text;
             }
-            let state = parse::<RollRecord>(object, STATE)?;
+            let state = RollRecord::of(object)?;
             newest = newest.into_iter().chain(state).max_by_key(|state| state.revision);
             nodes.push(node);
         }
@@ -414,6 +391,11 @@ impl Roll {
 }
 
 impl RollRecord {
+    /// The record that a maintenance has; none if it has none.
+    pub(crate) fn of(object: &NodeMaintenance) -> Result<Option<Self>, RollError> {
+        parse(object, STATE)
+    }
+
     /// The next revision.
     pub(crate) fn next(&self) -> Self {
         Self { revision: self.revision.saturating_add(1), ..self.clone() }

@@ -94,9 +94,13 @@ impl RollView<'_> {
         self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
     }
 
-    /// The end, if every node takes as long as those that are done, and no window closes before; none before the first is
-    /// done.
+    /// The end, if every node takes as long as those that are done, and no window closes before. None before the first is
+    /// done, and none if the roll does not go on to its last node: it was aborted, has halted or is over.
     pub fn estimate(&self) -> Option<Estimate> {
+        let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
+        if !goes_on || self.aborted.is_some() || self.record.halt.is_some() {
+            return None;
+        }
         let done = &self.record.done;
         let nodes = i64::try_from(done.nodes).ok().filter(|nodes| *nodes > 0)?;
         let average = SignedDuration::from_secs(done.seconds / nodes);
@@ -125,5 +129,46 @@ impl RollView<'_> {
         let mut nodes = self.roll.nodes.iter();
         let node = nodes.find(|node| node.node() == progress.node);
         node.and_then(|node| node.record.began).unwrap_or(progress.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::record::{DoneNodes, Halt};
+
+    #[test]
+    fn the_end_is_estimated_only_while_the_roll_goes_on_to_its_last_node() {
+        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        let done = DoneNodes { nodes: 1, seconds: 60, ..DoneNodes::default() };
+        let goes_on = RollRecord { done, ..RollRecord::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        let halt = Halt { node: "n2".into(), message: "failed".into(), at: now, timed_out: false };
+        let halted = RollRecord { halt: Some(halt.clone()), ..goes_on.clone() };
+        for (record, state, aborted, is_estimated) in [
+            (&goes_on, RollState::Working, None, true),
+            (&goes_on, RollState::Waiting("paused".into()), None, true),
+            (&goes_on, RollState::Working, Some("ada@laptop"), false),
+            (&goes_on, RollState::Aborted("ada@laptop".into()), None, false),
+            (&halted, RollState::Working, None, false),
+            (&goes_on, RollState::Halted(halt), None, false),
+            (&goes_on, RollState::Done, None, false),
+        ] {
+            let view = RollView {
+                roll: &roll,
+                record,
+                progress: &[],
+                state: &state,
+                aborted,
+                is_current: true,
+                now,
+            };
+            assert_eq!(view.estimate().is_some(), is_estimated, "{state:?} {aborted:?}");
+        }
     }
 }

@@ -1,28 +1,40 @@
 //! Shows a roll that another program runs.
+//!
+//! What the records and the nodes show is computed again only when one of them has changed. In between, the same is shown with
+//! another time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::stream::{StreamExt, pending};
+use futures::stream::{FuturesUnordered, StreamExt, pending};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate, watch_current_maintenances};
 use nm_core::error::Error;
 use nm_core::maintenance::cache::MaintenanceCache;
+use nm_core::maintenance::uid;
 use nm_shared::NodeMaintenance;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::decide::{HEARTBEAT_TIMEOUT, RollState, decide};
+use crate::decide::{HEARTBEAT_TIMEOUT, NodeProgress, RollState, decide};
 use crate::error::RollError;
-use crate::observed::{NodeView, Observed};
-use crate::record::{Roll, RollRecord, STATE, roll_name};
+use crate::in_cluster::starting::starting;
+use crate::observed::Observed;
+use crate::record::{NODE, Roll, RollRecord, Runner, roll_name};
 use crate::runner::{RollEnd, watch_nodes};
 use crate::store;
 use crate::view::{RollInput, RollReporter, RollView};
 
-const SHOW_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a roll is shown of which nothing changes: the dashboard would take it for stale otherwise.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long changes are collected that are not steps of the roll.
+const COALESCING_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often the Job of a roll that nobody runs is read.
+const JOB_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Shows a roll until it is over, halts, or the user leaves. Nothing is written, unless the user pauses the roll.
 ///
@@ -32,115 +44,377 @@ const SHOW_INTERVAL: Duration = Duration::from_millis(250);
 pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut node_updates = watch_nodes(cluster).chain(pending());
-    let mut ticks = interval(SHOW_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut maintenances = MaintenanceCache::default();
-    let mut seen = Observed::default();
-    let mut is_current = (true, true);
-    let mut last: Option<Roll> = None;
-    // The last record is seen for a moment only: then its object is gone, and the roll with it.
-    let mut newest = RollRecord::default();
-    // A record names the nodes that are done only until their maintenances are gone.
-    let mut released = BTreeSet::new();
+    let mut job_reads = FuturesUnordered::new();
+    let mut viewer = Viewer::new(name);
+    let mut due = Instant::now() + SHOW_INTERVAL;
     loop {
-        tokio::select! {
-            input = reporter.next_input() => match input? {
-                RollInput::Leave => return Ok(RollEnd::Left),
-                RollInput::Pause(paused) => {
-                    if let Err(error) = store::pause(cluster, name, paused).await {
-                        reporter.show_error(&error);
+        let urgency = tokio::select! {
+            input = reporter.next_input() => {
+                match input? {
+                    RollInput::Leave => return Ok(RollEnd::Left),
+                    RollInput::Pause(paused) => {
+                        if let Err(error) = store::pause(cluster, name, paused).await {
+                            reporter.show_error(&error);
+                        }
                     }
+                    RollInput::Answer(_) => {}
                 }
-                RollInput::Answer(_) => {}
-            },
-            Some(update) = updates.next() => match update? {
-                WatchUpdate::Change(change) => {
-                    note_record(&mut newest, &mut released, &change, name);
-                    maintenances.apply(&change);
-                }
-                other => is_current.0 = matches!(other, WatchUpdate::Live),
-            },
-            // Without the permission to list nodes, what they wait for is not shown.
-            Some(Ok(update)) = node_updates.next() => match update {
-                WatchUpdate::Change(change) => seen.apply_nodes(change, Timestamp::now()),
-                other => is_current.1 = matches!(other, WatchUpdate::Live),
-            },
-            _ = ticks.tick(), if maintenances.is_complete() => {
-                let roll = Roll::find(name, maintenances.all())?;
-                let is_over = roll.is_none();
-                let Some(shown) = roll.or(last.take()) else {
-                    return Err(RollError::Unknown(name.to_owned()).into());
-                };
-                let record = if is_over { newest.clone() } else { shown.complete_record()? };
-                let now = Timestamp::now();
-                let state = state(&record, is_over, now);
-                let mut observed = Observed::shown_at(now, &shown, seen.nodes.clone());
-                if observed.nodes.is_empty() {
-                    let unknown = shown.nodes.iter().map(|node| (node.node().to_owned(), NodeView::default()));
-                    observed.nodes = unknown.collect();
-                }
-                let progress = if is_over { Vec::new() } else { decide(&shown, &record, &observed).progress };
-                let record = RollRecord { released: released.iter().cloned().collect(), ..record };
-                reporter.show(&RollView {
-                    roll: &shown,
-                    record: &record,
-                    progress: &progress,
-                    state: &state,
-                    aborted: record.aborted.as_deref(),
-                    is_current: is_current == (true, true),
-                    now,
-                })?;
-                match state {
-                    RollState::Done => return Ok(RollEnd::Done(Box::new(record))),
-                    RollState::Aborted(who) => return Ok(RollEnd::Aborted(who, Box::new(record))),
-                    RollState::Halted(halt) => {
-                        let begun = shown.nodes.iter().filter(|node| node.is_worked_on());
-                        return Ok(RollEnd::Halted(halt, begun.map(|node| node.node().to_owned()).collect()));
-                    }
-                    RollState::Working | RollState::Waiting(_) | RollState::TakenOver(_) => {}
-                }
-                last = Some(shown);
+                Urgency::Never
             }
+            Some(update) = updates.next() => viewer.note_maintenances(update?),
+            // Without the permission to list nodes, what they wait for is not shown.
+            Some(Ok(update)) = node_updates.next() => viewer.note_nodes(update),
+            Some(job) = job_reads.next() => {
+                (viewer.is_job_read, viewer.starting) = (true, job);
+                Urgency::Now
+            }
+            () = sleep_until(due) => Urgency::Now,
+        };
+        match urgency {
+            Urgency::Never => continue,
+            Urgency::Soon => due = due.min(Instant::now() + COALESCING_INTERVAL),
+            Urgency::Now => due = Instant::now() + SHOW_INTERVAL,
+        }
+        if urgency == Urgency::Soon || !viewer.maintenances.is_complete() {
+            continue;
+        }
+        let now = Timestamp::now();
+        viewer.refresh(now)?;
+        if viewer.awaits_job(now) {
+            let (is_first, roll) = (!viewer.is_job_read, name.to_owned());
+            if job_reads.is_empty() {
+                let wait = if is_first { Duration::ZERO } else { JOB_INTERVAL };
+                job_reads.push(async move {
+                    sleep(wait).await;
+                    // Without permission to read it, it is not known.
+                    starting(cluster, &roll).await.ok().flatten()
+                });
+            }
+            if is_first {
+                continue;
+            }
+        } else {
+            (viewer.is_job_read, viewer.starting) = (false, None);
+        }
+        if let Some(end) = viewer.show(reporter, now)? {
+            return Ok(end);
         }
     }
 }
 
-/// The state of a roll by its record.
-fn state(record: &RollRecord, is_over: bool, now: Timestamp) -> RollState {
+/// When a change is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// It is not about the roll.
+    Never,
+    /// Together with others.
+    Soon,
+    /// At once: a node has taken a step, and may take the next one a moment later.
+    Now,
+}
+
+struct Viewer<'a> {
+    name: &'a str,
+    maintenances: MaintenanceCache,
+    nodes: Observed,
+    are_nodes_listed: bool,
+    /// Whether the maintenances and the nodes are up to date, as far as is known.
+    live: (bool, bool),
+    /// The newest record. The last one is seen for a moment only: then its object is gone, and the roll with it.
+    newest: RollRecord,
+    /// A record names the nodes that are done only until their maintenances are gone.
+    released: BTreeSet<String>,
+    /// Whether the Job of a roll that nobody runs was read.
+    is_job_read: bool,
+    /// The Job that is about to run the roll; none if there is none.
+    starting: Option<String>,
+    has_changed: bool,
+    /// The roll as it was seen last.
+    seen: Option<SeenRoll>,
+}
+
+struct SeenRoll {
+    roll: Roll,
+    record: RollRecord,
+    progress: Vec<NodeProgress>,
+    is_over: bool,
+}
+
+impl<'a> Viewer<'a> {
+    fn new(name: &'a str) -> Self {
+        Self {
+            name,
+            maintenances: MaintenanceCache::default(),
+            nodes: Observed::default(),
+            are_nodes_listed: false,
+            live: (true, true),
+            newest: RollRecord::default(),
+            released: BTreeSet::new(),
+            is_job_read: false,
+            starting: None,
+            has_changed: true,
+            seen: None,
+        }
+    }
+
+    fn note_maintenances(&mut self, update: WatchUpdate<NodeMaintenance>) -> Urgency {
+        let WatchUpdate::Change(change) = update else {
+            self.live.0 = matches!(update, WatchUpdate::Live);
+            return Urgency::Soon;
+        };
+        let urgency = self.urgency(&change);
+        let objects = match &change {
+            WatchChange::Listed(objects) => objects.as_slice(),
+            WatchChange::Applied(object) | WatchChange::Deleted(object) => std::slice::from_ref(object),
+        };
+        for object in objects.iter().filter(|object| self.is_of_roll(object)).cloned().collect::<Vec<_>>() {
+            self.note_record(&object);
+        }
+        self.maintenances.apply(&change);
+        self.has_changed |= urgency != Urgency::Never;
+        urgency
+    }
+
+    fn is_of_roll(&self, object: &NodeMaintenance) -> bool {
+        roll_name(object) == Some(self.name)
+    }
+
+    fn urgency(&self, change: &WatchChange<NodeMaintenance>) -> Urgency {
+        let WatchChange::Applied(object) = change else {
+            let is_other = matches!(change, WatchChange::Deleted(object) if !self.is_of_roll(object));
+            return if is_other { Urgency::Never } else { Urgency::Now };
+        };
+        let step = |object: &NodeMaintenance| object.annotations().get(NODE).cloned();
+        let known = self.maintenances.get(&uid(object));
+        match known {
+            Some(known) if self.is_of_roll(known) && step(known) == step(object) => Urgency::Soon,
+            Some(known) if self.is_of_roll(known) => Urgency::Now,
+            _ if self.is_of_roll(object) => Urgency::Now,
+            _ => Urgency::Never,
+        }
+    }
+
+    /// Keeps the record in an object if it is newer, and the nodes that it calls done.
+    fn note_record(&mut self, object: &NodeMaintenance) {
+        let Some(record) = RollRecord::of(object).ok().flatten() else { return };
+        self.released.extend(record.released.iter().cloned());
+        if record.revision > self.newest.revision {
+            self.newest = record;
+        }
+    }
+
+    fn note_nodes(&mut self, update: WatchUpdate<Node>) -> Urgency {
+        let WatchUpdate::Change(change) = update else {
+            self.live.1 = matches!(update, WatchUpdate::Live);
+            return Urgency::Soon;
+        };
+        self.are_nodes_listed |= matches!(change, WatchChange::Listed(_));
+        let has_changed = self.nodes.apply_nodes(change, Timestamp::now());
+        self.has_changed |= has_changed;
+        if has_changed { Urgency::Soon } else { Urgency::Never }
+    }
+
+    /// Computes what is shown, if something has changed since then.
+    fn refresh(&mut self, now: Timestamp) -> Result<(), Error> {
+        if !std::mem::take(&mut self.has_changed) {
+            return Ok(());
+        }
+        let Some(roll) = Roll::find(self.name, self.maintenances.all())? else {
+            let seen = self.seen.as_mut().ok_or_else(|| RollError::Unknown(self.name.to_owned()))?;
+            (seen.is_over, seen.record) = (true, self.newest.clone());
+            seen.progress.clear();
+            seen.record.released = self.released.iter().cloned().collect();
+            return Ok(());
+        };
+        let mut record = roll.complete_record()?;
+        let nodes = self.are_nodes_listed.then(|| self.nodes.nodes.clone());
+        let progress = decide(&roll, &record, &Observed::shown_at(now, &roll, nodes)).progress;
+        record.released = self.released.iter().cloned().collect();
+        self.seen = Some(SeenRoll { roll, record, progress, is_over: false });
+        Ok(())
+    }
+
+    /// Whether nobody runs a roll that a Job in the cluster may be about to run.
+    fn awaits_job(&self, now: Timestamp) -> bool {
+        let Some(SeenRoll { roll, record, is_over, .. }) = &self.seen else { return false };
+        let stands_still = record.paused && record.aborted.is_none() || record.halt.is_some();
+        roll.settings.in_cluster && !is_over && !stands_still && !is_run(record.runner.as_ref(), now)
+    }
+
+    /// Shows the roll as it was computed last. Returns its end.
+    fn show(&self, reporter: &mut dyn RollReporter, now: Timestamp) -> Result<Option<RollEnd>, Error> {
+        let Some(seen) = &self.seen else { return Ok(None) };
+        let SeenRoll { roll, record, progress, .. } = seen;
+        let state = state(seen, self.starting.clone(), now);
+        reporter.show(&RollView {
+            roll,
+            record,
+            progress,
+            state: &state,
+            aborted: record.aborted.as_deref(),
+            is_current: self.live == (true, true),
+            now,
+        })?;
+        Ok(match state {
+            RollState::Done => Some(RollEnd::Done(Box::new(record.clone()))),
+            RollState::Aborted(who) => Some(RollEnd::Aborted(who, Box::new(record.clone()))),
+            RollState::Halted(halt) => {
+                let begun = roll.nodes.iter().filter(|node| node.is_worked_on());
+                Some(RollEnd::Halted(halt, begun.map(|node| node.node().to_owned()).collect()))
+            }
+            RollState::Working | RollState::Waiting(_) | RollState::TakenOver(_) => None,
+        })
+    }
+}
+
+/// Whether the last heartbeat of a program is not overdue.
+fn is_run(runner: Option<&Runner>, now: Timestamp) -> bool {
+    runner.is_some_and(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
+}
+
+/// The state of a roll by its record. `starting` is the Job that is about to run it.
+fn state(seen: &SeenRoll, starting: Option<String>, now: Timestamp) -> RollState {
+    let SeenRoll { record, is_over, .. } = seen;
     match (&record.halt, &record.aborted, &record.runner) {
-        (_, Some(who), _) if is_over => RollState::Aborted(who.clone()),
-        _ if is_over => RollState::Done,
+        (_, Some(who), _) if *is_over => RollState::Aborted(who.clone()),
+        _ if *is_over => RollState::Done,
         (Some(halt), None, _) => RollState::Halted(halt.clone()),
         (None, None, _) if record.paused => RollState::Waiting(String::from("paused")),
-        (_, _, None) => RollState::Waiting(String::from("nobody runs the roll")),
-        (_, _, Some(runner)) => {
-            let since = now.duration_since(runner.at);
-            if since < HEARTBEAT_TIMEOUT {
-                return RollState::Working;
+        (_, _, runner) if is_run(runner.as_ref(), now) => RollState::Working,
+        (_, _, runner) => RollState::Waiting(match (starting, runner) {
+            (Some(starting), _) => starting,
+            (None, None) => String::from("nobody runs the roll"),
+            // The time itself: how long ago it is changes every second.
+            (None, Some(runner)) => {
+                format!(
+                    "{} ran the roll, last seen at {}",
+                    runner.who,
+                    runner.at.strftime("%Y-%m-%d %H:%M:%S UTC")
+                )
             }
-            let ago = duration::age(since.as_secs());
-            RollState::Waiting(format!("{} ran the roll, last seen {ago} ago", runner.who))
-        }
+        }),
     }
 }
 
-/// Keeps the record of the roll in an object that has changed or is gone, if it is newer, and the nodes that it calls done.
-fn note_record(
-    newest: &mut RollRecord,
-    released: &mut BTreeSet<String>,
-    change: &WatchChange<NodeMaintenance>,
-    name: &str,
-) {
-    let objects = match change {
-        WatchChange::Listed(objects) => objects.as_slice(),
-        WatchChange::Applied(object) | WatchChange::Deleted(object) => std::slice::from_ref(object),
-    };
-    for object in objects.iter().filter(|object| roll_name(object) == Some(name)) {
-        let text = object.annotations().get(STATE);
-        let record = text.and_then(|text| serde_json::from_str::<RollRecord>(text).ok());
-        released.extend(record.iter().flat_map(|record| record.released.iter().cloned()));
-        if let Some(record) = record.filter(|record| record.revision > newest.revision) {
-            *newest = record;
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nm_core::terminal::output::captured::output;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::record::{LABEL, SETTINGS, STATE, Step, annotation};
+    use crate::report::{LineFormat, LineReporter};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    /// The maintenance of a node at a step, which has a record if it is the first one.
+    fn object(roll: &str, node: &str, step: Step, record: Option<&RollRecord>) -> Arc<NodeMaintenance> {
+        let settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "inCluster": true});
+        let position = usize::from(node != "n0");
+        let own = json!({"wave": 0, "position": position, "step": step.word(), "since": at(0)});
+        let mut object = nm_core::testing::objects::requested(node);
+        object.labels_mut().insert(LABEL.into(), roll.into());
+        object
+            .annotations_mut()
+            .extend([(SETTINGS.into(), settings.to_string()), (NODE.into(), own.to_string())]);
+        object.annotations_mut().extend(record.map(|record| (STATE.into(), annotation(record))));
+        Arc::new(object)
+    }
+
+    fn run_at(seconds: i64) -> RollRecord {
+        let runner =
+            Some(Runner { id: "x".into(), who: "Job nm-roll-r".into(), at: at(seconds), in_cluster: true });
+        RollRecord { revision: 1, runner, ..RollRecord::default() }
+    }
+
+    fn listed(record: &RollRecord) -> Viewer<'static> {
+        let mut viewer = Viewer::new("r");
+        let objects =
+            vec![object("r", "n0", Step::Draining, Some(record)), object("r", "n1", Step::Planned, None)];
+        let urgency = viewer.note_maintenances(WatchUpdate::Change(WatchChange::Listed(objects)));
+        assert_eq!(urgency, Urgency::Now);
+        viewer
+    }
+
+    fn apply(viewer: &mut Viewer<'_>, object: Arc<NodeMaintenance>) -> Urgency {
+        viewer.note_maintenances(WatchUpdate::Change(WatchChange::Applied(object)))
+    }
+
+    fn node(ready: &str, heartbeat: &str) -> WatchUpdate<Node> {
+        let conditions = json!([{"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat,
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let node: Value =
+            json!({"metadata": {"name": "n0", "uid": "u"}, "status": {"conditions": conditions}});
+        WatchUpdate::Change(WatchChange::Applied(Arc::new(serde_json::from_value(node).unwrap())))
+    }
+
+    #[test]
+    fn a_roll_is_computed_again_only_when_its_maintenances_or_nodes_have_changed() {
+        let mut viewer = listed(&run_at(0));
+        // What was computed before is dropped only afterwards, so that the memory tells them apart.
+        let is_computed = |viewer: &mut Viewer<'_>| {
+            let before = viewer.seen.as_ref().map(|seen| seen.roll.nodes.as_ptr());
+            viewer.refresh(at(1)).unwrap();
+            before != viewer.seen.as_ref().map(|seen| seen.roll.nodes.as_ptr())
+        };
+        assert!(is_computed(&mut viewer) && !is_computed(&mut viewer));
+        assert_eq!(apply(&mut viewer, object("other", "n7", Step::Planned, None)), Urgency::Never);
+        assert!(!is_computed(&mut viewer));
+        let unchanged = Arc::new(nm_core::testing::objects::requested("n8"));
+        assert_eq!(apply(&mut viewer, unchanged), Urgency::Never);
+        assert!(!is_computed(&mut viewer));
+        // The status of a maintenance can wait, a step cannot.
+        assert_eq!(apply(&mut viewer, object("r", "n1", Step::Planned, None)), Urgency::Soon);
+        assert!(is_computed(&mut viewer));
+        assert_eq!(apply(&mut viewer, object("r", "n0", Step::Rejoining, Some(&run_at(0)))), Urgency::Now);
+        assert!(is_computed(&mut viewer));
+        assert_eq!(viewer.note_nodes(node("True", "2026-01-02T03:04:05Z")), Urgency::Soon);
+        assert!(is_computed(&mut viewer));
+        // A heartbeat of its kubelet.
+        assert_eq!(viewer.note_nodes(node("True", "2026-01-02T03:05:05Z")), Urgency::Never);
+        assert!(!is_computed(&mut viewer));
+        assert_eq!(viewer.note_nodes(node("False", "2026-01-02T03:05:15Z")), Urgency::Soon);
+    }
+
+    /// What a viewer prints of a roll at a time.
+    fn printed(record: &RollRecord, job: Option<&str>, seconds: &[i64]) -> String {
+        let mut viewer = listed(record);
+        viewer.starting = job.map(str::to_owned);
+        let (mut out, captured) = output();
+        let mut reporter = LineReporter::new(&mut out, LineFormat::Text);
+        for second in seconds {
+            viewer.refresh(at(*second)).unwrap();
+            viewer.show(&mut reporter, at(*second)).unwrap();
         }
+        captured.data()
+    }
+
+    #[test]
+    fn a_roll_that_nobody_runs_names_the_job_that_is_starting_and_does_not_count_seconds() {
+        let nobody = RollRecord { runner: None, ..run_at(0) };
+        assert!(printed(&nobody, None, &[1]).contains("no node begins: nobody runs the roll\n"));
+        let job = printed(&nobody, Some("Job a/b is starting"), &[1]);
+        assert!(job.contains("no node begins: Job a/b is starting\n") && !job.contains("nobody"), "{job}");
+        let lost = printed(&run_at(0), None, &[1, 61, 62, 63]);
+        let said = "no node begins: Job nm-roll-r ran the roll, last seen at 1970-01-12 13:46:40 UTC\n";
+        assert_eq!((lost.matches(said).count(), lost.matches("no node begins").count()), (1, 1), "{lost}");
+    }
+
+    #[test]
+    fn the_job_of_a_roll_is_read_only_while_nobody_runs_it() {
+        let awaits = |record: RollRecord| {
+            let mut viewer = listed(&record);
+            viewer.refresh(at(1)).unwrap();
+            viewer.awaits_job(at(1))
+        };
+        assert!(!awaits(run_at(0)));
+        assert!(awaits(run_at(-60)) && awaits(RollRecord { runner: None, ..run_at(0) }));
+        assert!(!awaits(RollRecord { paused: true, ..run_at(-60) }));
+        assert!(awaits(RollRecord { paused: true, aborted: Some("ada".into()), ..run_at(-60) }));
     }
 }

@@ -44,7 +44,7 @@ async fn show(args: ReplayArgs, file: RecordingFile, out: &mut Output) -> Result
     };
     let mut player = Player::new(file, options, Pace::new(args.speed.unwrap_or(1.0)));
     let reason = nm_dashboard::replay(&mut player).await?;
-    for line in nm_dashboard::summaries(&player.model) {
+    for line in nm_dashboard::summaries(&player.model, false) {
         out.message(&line);
     }
     report_cut(player.is_cut(), out);

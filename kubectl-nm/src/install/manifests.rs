@@ -67,7 +67,7 @@ fn files_of(grant: Grant) -> &'static [(&'static str, &'static str)] {
         Grant::VirtualMachines => component!("virtual_machines"),
         Grant::Roll => {
             component!(@files "roll", "namespace", "service_account", "cluster_role", "cluster_role_binding",
-            "role", "role_binding", "policy", "policy_binding")
+            "role", "role_binding", "event_role", "event_role_binding", "policy", "policy_binding")
         }
     }
 }

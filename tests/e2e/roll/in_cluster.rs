@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Resource, ResourceExt};
@@ -201,6 +202,27 @@ async fn a_planned_roll_that_is_aborted_in_the_cluster_has_a_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_aborted_in_the_cluster_finishes_the_node_whose_job_runs_and_says_so() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let _pods = RunnerPods::start(&cluster).await;
+    let _ = begin(&cluster, "finishes", &nodes, &action(false)).await.ok();
+    let pod = action_pod(&cluster, &[]).await;
+    let aborted = plugin(&cluster, &["roll", "abort", "finishes", "--yes"]).await.ok();
+    let finishes = "roll finishes aborted: Job nm-roll-finishes finishes 1 node, and returns it to service\n";
+    assert!(aborted.stdout.ends_with(finishes) && !aborted.stderr.contains("kubectl nm stop"), "{aborted:?}");
+    end_action(&cluster, &pod, true).await;
+    until_complete(&cluster, "finishes").await;
+    for node in &nodes {
+        until_gone(&cluster, node).await;
+        assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{node}");
+    }
+    let (_, document) = history(&cluster, "finishes").await;
+    assert_eq!(document["state"], "aborted", "{document:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
@@ -213,6 +235,13 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     let before = pods.nodes();
     let status = plugin(&cluster, &["roll", "status", "halts"]).await.ok();
     assert!(status.stdout.contains("halted: "), "{status:?}");
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let is_halt = |event: &Event| {
+        let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_ref());
+        event.reason.as_deref() == Some("RollHalted") && regarding == Some(&nodes[0])
+    };
+    let what = "its account may create the event";
+    wait_until_all(&events, Config::default(), what, |events| events.iter().any(is_halt)).await;
 
     let resumed =
         plugin(&cluster, &["roll", "resume", "halts", "--yes", "--runner-image", "nm:test"]).await.ok();
@@ -240,6 +269,9 @@ async fn settings_that_somebody_has_changed_are_not_run_in_the_cluster() {
         settings["action"]["job"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!("evil");
     })
     .await;
+    let status = plugin(&cluster, &["roll", "status", "changed"]).await.ok();
+    let starting = "roll changed: 0 done, 1 left, Job node-maintenance-rolls/nm-roll-changed is starting";
+    assert!(status.stdout.starts_with(starting) && status.stderr.is_empty(), "{status:?}");
     let mut pods = RunnerPods::run(&cluster).await;
     let _ = pods.until(2).await;
     let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=changed");
@@ -268,8 +300,8 @@ async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
     run.expect(
         2,
         "",
-        "error: --run needs a person's computer, and a roll in the cluster has none\n\
-         hint: write the command as a Job: `kubectl nm roll job-template` prints one to begin with, for --job FILE\n",
+        "error: --run runs a command on your computer, and --in-cluster runs the roll without it\n\
+         hint: in the cluster, use --job FILE; `kubectl nm roll job-template` prints a Job to begin with\n",
     );
     let logs = plugin(&cluster, &["roll", "logs", "early"]).await;
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(1), ""));

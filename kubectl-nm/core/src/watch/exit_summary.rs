@@ -52,7 +52,7 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &s
                      `kubectl nm stop {nodes}{flags}` stops the maintenance"
                 )
             });
-            lines.extend(resume_hint(&ended, "the drain times out as well", |nodes| {
+            lines.extend(resume_hint(&ended, "the drain has timed out too", |nodes| {
                 format!(
                     "`kubectl nm explain {nodes}{flags}` shows what is left, `kubectl nm stop {nodes}{flags}` stops the \
                      maintenance"

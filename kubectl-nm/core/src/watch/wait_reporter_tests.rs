@@ -406,7 +406,7 @@ fn a_drain_that_times_out_together_with_its_wait_does_not_continue() {
         assert_eq!(play(reporter, events).unwrap(), Some(exit));
         let said = captured.messages();
         let named = |what: &str| said.lines().find_map(|line| line.strip_prefix(what)).unwrap_or_default();
-        assert_eq!(named("the drain times out as well: "), left, "{said}");
+        assert_eq!(named("the drain has timed out too: "), left, "{said}");
         assert_eq!(named("maintenance continues: "), others, "{said}");
     }
 }

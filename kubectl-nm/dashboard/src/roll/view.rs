@@ -154,6 +154,7 @@ fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
         _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
         RollState::Done => ("done", Tone::Good),
         RollState::Aborted(_) => ("ABORTED", Tone::Alarm),
+        _ if record.aborted.is_some() => ("ABORTED", Tone::Alarm),
         _ if record.paused => ("paused", Tone::Busy),
         RollState::Waiting(_) => ("waiting", Tone::Busy),
         _ => return (format!("working {}", glyphs.live), Tone::Good),
@@ -215,6 +216,9 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
+        _ if let Some(who) = &record.aborted => {
+            (format!("{who} aborted the roll. Nodes whose command or Job has begun are finished."), Tone::Bad)
+        }
         _ if record.paused => {
             let pause = model.keys.hint(Action::Pause);
             (

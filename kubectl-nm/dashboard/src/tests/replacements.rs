@@ -158,7 +158,7 @@ fn a_drain_that_has_ended_leaves_a_summary() {
     press(&mut model, KeyCode::Esc);
     assert!(model.open.is_none());
     let find = |uid: &str| model.fleet.maintenance(uid).map(AsRef::as_ref);
-    let summaries = model.records.ended(find);
+    let summaries = model.records.ended(find, false);
     let [(name, lines)] = &summaries[..] else { panic!("{summaries:?}") };
     assert_eq!((name.as_str(), lines.len()), ("worker-07", 4));
     assert!(lines[3].contains("pay rs/worker 2/5"), "the readiness outlives the view of the node: {lines:?}");

@@ -330,10 +330,13 @@ fn a_maintenance_that_somebody_deleted_is_not_shown_as_done() {
     // What is seen again was not deleted.
     Scene::later().show(&mut model);
     assert_eq!(model.rows[3].state, RowState::Blocked);
-    // The roll is aborted.
-    scene.record.aborted = Some("ada@laptop".into());
+    // The roll is aborted, which pauses it. The node at its command is finished.
+    (scene.record.aborted, scene.record.paused) = (Some("ada@laptop".into()), true);
     scene.show(&mut model);
     assert_eq!(model.rows[3].progress.detail, "ada@laptop aborted the roll");
+    let screen = text(&model);
+    assert!(screen.contains("ABORTED") && screen.contains("ada@laptop aborted the roll. Nodes"), "{screen}");
+    assert!(!screen.contains(" left, at ") && !screen.contains("drains are paused"), "{screen}");
 }
 
 #[test]

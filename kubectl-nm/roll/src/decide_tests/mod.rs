@@ -10,6 +10,7 @@ mod lives;
 mod pause;
 mod reboot;
 mod resume;
+mod shown;
 mod stale;
 mod world;
 
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use self::world::{World, at, settings};
 use super::*;
-use crate::observed::Health;
+use crate::record::Health;
 use crate::settings::RollSettings;
 use crate::window::Windows;
 

@@ -74,7 +74,7 @@ fn shown(ended: &ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
     let mut record = RollRecord { runner: None, ..world.record.clone() };
     change(&mut record);
     roll.record = Some(record.clone());
-    let observed = Observed::shown_at(at(world.now), &roll, world.observed.nodes.clone());
+    let observed = Observed::shown_at(at(world.now), &roll, Some(world.observed.nodes.clone()));
     let progress = decide(&roll, &record, &observed).progress;
     progress.iter().find(|node| node.node == "n0").unwrap().detail.clone()
 }

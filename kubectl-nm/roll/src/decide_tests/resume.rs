@@ -2,7 +2,7 @@
 
 use super::world::{World, at, settings};
 use super::*;
-use crate::observed::Health;
+use crate::record::Health;
 use crate::record::{ActionRecord, STATE};
 use crate::settings::RollSettings;
 

@@ -2,7 +2,8 @@
 
 use super::world::{World, at, settings};
 use super::*;
-use crate::observed::{Health, NodeView};
+use crate::observed::NodeView;
+use crate::record::Health;
 
 /// The computer sleeps for an hour, and its watches are not live yet when it wakes up.
 fn sleep(world: &mut World) {

@@ -9,8 +9,8 @@ use nm_shared::{NodeMaintenance, Phase};
 use serde_json::json;
 
 use super::super::*;
-use crate::observed::{Health, NodeView};
-use crate::record::{FINALIZER, LABEL, NODE, NodeRecord, SETTINGS, STATE, annotation, finalizers, hook};
+use crate::observed::NodeView;
+use crate::record::{FINALIZER, Health, LABEL, NodeRecord, STATE, annotation, finalizers, hook};
 
 const ME: &str = "me";
 

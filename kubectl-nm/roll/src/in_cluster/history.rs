@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
 
 use super::runner_job::{self, NAMESPACE};
 use crate::absence::Departure;
 use crate::decide::RollState;
-use crate::error::RollError;
 use crate::record::{Halt, Roll, RollRecord, annotation};
 use crate::view::RollView;
 
@@ -107,6 +106,12 @@ pub enum RollEnding {
     Done,
 }
 
+impl RollEnding {
+    fn of(Halt { node, message, .. }: &Halt) -> Self {
+        Self::Halted { node: node.clone(), message: message.clone() }
+    }
+}
+
 /// A roll as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,15 +129,6 @@ pub struct RollHistory {
     pub since: Timestamp,
     /// The number of its nodes.
     pub total: usize,
-}
-
-/// What a program that runs a roll has seen.
-#[derive(Clone, Debug)]
-pub(super) enum HistoryChange {
-    Roll(RollHistory),
-    Node(String, NodeHistory),
-    /// Its maintenances are gone. Whoever aborted it is known.
-    Over(Option<String>, Timestamp),
 }
 
 /// The `ConfigMap` with the history of a roll, without its content.
@@ -167,57 +163,57 @@ impl History {
         }
     }
 
+    /// The history of a roll that is over. A program that ended together with its last node has not recorded the end.
+    #[must_use]
+    pub fn over(mut self) -> Self {
+        if let Some(roll) = self.roll.as_mut().filter(|roll| roll.ending == RollEnding::Running)
+            && self.nodes.len() >= roll.total
+        {
+            let last = self.nodes.values().map(|node| node.ended).max();
+            (roll.ending, roll.since) = (RollEnding::Done, last.unwrap_or(roll.since));
+        }
+        self
+    }
+
     /// The data of the `ConfigMap`.
-    pub(super) fn data(&self) -> Value {
-        let mut data: BTreeMap<&str, Value> =
-            self.nodes.iter().map(|(node, entry)| (node.as_str(), annotation(entry).into())).collect();
-        data.extend(self.roll.as_ref().map(|roll| (ROLL_KEY, annotation(roll).into())));
-        json!(data)
+    fn data(&self) -> BTreeMap<&str, String> {
+        let nodes = self.nodes.iter().map(|(node, entry)| (node.as_str(), annotation(entry)));
+        nodes.chain(self.roll.as_ref().map(|roll| (ROLL_KEY, annotation(roll)))).collect()
     }
 
-    /// About how many bytes the entries of the nodes have.
-    fn bytes(&self) -> usize {
-        self.nodes.keys().map(|node| node.len() + ENTRY_BYTES).sum()
+    /// A merge patch of the data, from what is stored to this.
+    pub(super) fn patch(&self, stored: &Self) -> BTreeMap<String, Value> {
+        let (old, new) = (stored.data(), self.data());
+        let removed =
+            old.keys().filter(|key| !new.contains_key(*key)).map(|key| ((*key).to_owned(), Value::Null));
+        let changed = new.iter().filter(|(key, text)| old.get(*key) != Some(text));
+        removed.chain(changed.map(|(key, text)| ((*key).to_owned(), json!(text)))).collect()
     }
 
-    /// Adds what was seen; `patch` is what it changes of the data. A node is noted once. If the entries are too large, further
-    /// nodes are only counted in the total of the roll.
-    pub(super) fn note(&mut self, change: HistoryChange, patch: &mut BTreeMap<String, Value>) {
-        let roll = match (change, self.roll.take()) {
-            (HistoryChange::Node(node, entry), roll) => {
-                self.roll = roll;
-                if !self.nodes.contains_key(&node) && self.bytes() < MAX_BYTES {
-                    patch.insert(node.clone(), annotation(&entry).into());
-                    self.nodes.insert(node, entry);
-                }
-                return;
+    /// The stored history with what a later program has seen. If the entries are too large, further nodes are only counted in the
+    /// total of the roll. Nothing is left of an earlier roll that had the same name.
+    pub(super) fn continued(&self, next: &Self) -> Self {
+        let began = |history: &Self| history.roll.as_ref().and_then(|roll| roll.began);
+        let is_other = began(self).zip(began(next)).is_some_and(|(last, next)| last != next);
+        let mut nodes = if is_other { BTreeMap::new() } else { self.nodes.clone() };
+        let mut bytes: usize = nodes.keys().map(|node| node.len() + ENTRY_BYTES).sum();
+        for (node, entry) in &next.nodes {
+            // What is noted of a node first counts.
+            if !nodes.contains_key(node) && bytes < MAX_BYTES {
+                bytes += node.len() + ENTRY_BYTES;
+                nodes.insert(node.clone(), entry.clone());
             }
-            (HistoryChange::Over(who, since), Some(roll)) => {
-                let ending = match (&roll.ending, who) {
-                    (RollEnding::Running | RollEnding::Halted { .. }, Some(by)) => RollEnding::Aborted { by },
-                    (RollEnding::Running, None) if self.nodes.len() >= roll.total => RollEnding::Done,
-                    _ => {
-                        self.roll = Some(roll);
-                        return;
-                    }
-                };
-                RollHistory { ending, since, ..roll }
-            }
-            (HistoryChange::Over(..), None) => return,
-            (HistoryChange::Roll(next), Some(last))
-                if next.began.is_none() || last.began.is_none() || next.began == last.began =>
-            {
-                let since = if next.ending == last.ending { last.since } else { next.since };
-                RollHistory { began: next.began.or(last.began), since, ..next }
-            }
-            (HistoryChange::Roll(next), _) => {
-                // An earlier roll had this name.
-                patch.extend(std::mem::take(&mut self.nodes).into_keys().map(|node| (node, Value::Null)));
-                next
-            }
+        }
+        let roll = match (&self.roll, &next.roll) {
+            (Some(last), Some(next)) if !is_other => Some(RollHistory {
+                began: next.began.or(last.began),
+                since: if next.ending == last.ending { last.since } else { next.since },
+                ..next.clone()
+            }),
+            (last, None) => last.clone(),
+            (_, next) => next.clone(),
         };
-        patch.insert(ROLL_KEY.to_owned(), annotation(&roll).into());
-        self.roll = Some(roll);
+        Self { roll, nodes }
     }
 }
 
@@ -226,27 +222,21 @@ impl History {
 pub struct HistoryKeeper {
     /// When each node began, and how many pods are gone from it.
     seen: BTreeMap<String, (Option<Timestamp>, i64)>,
-    noted: HashSet<String>,
-    ending: Option<RollEnding>,
-    pub(super) changes: UnboundedSender<HistoryChange>,
-    pub(super) failures: UnboundedReceiver<RollError>,
+    pub(super) noted: watch::Sender<History>,
 }
 
 impl HistoryKeeper {
-    pub(super) fn new(
-        changes: UnboundedSender<HistoryChange>,
-        failures: UnboundedReceiver<RollError>,
-    ) -> Self {
-        Self { seen: BTreeMap::new(), noted: HashSet::new(), ending: None, changes, failures }
+    pub(super) fn new() -> Self {
+        Self { seen: BTreeMap::new(), noted: watch::Sender::new(History::default()) }
     }
 
-    /// Why nothing is stored any more, once.
-    pub fn failure(&mut self) -> Option<RollError> {
-        self.failures.try_recv().ok()
+    /// Notes a roll that this program is about to run, or that has halted.
+    pub fn know(&mut self, roll: &Roll, record: &RollRecord, now: Timestamp) {
+        self.learn(roll, record);
+        self.note_ending(roll, record, record.halt.as_ref().map_or(RollEnding::Running, RollEnding::of), now);
     }
 
-    /// Learns the nodes of a roll.
-    pub fn know(&mut self, roll: &Roll, record: &RollRecord) {
+    fn learn(&mut self, roll: &Roll, record: &RollRecord) {
         for name in &record.nodes {
             if !self.seen.contains_key(name) {
                 self.seen.insert(name.clone(), (None, 0));
@@ -267,62 +257,62 @@ impl HistoryKeeper {
             (RollState::TakenOver(other), _) => RollEnding::TakenOver { by: other.who.clone() },
             (RollState::Halted(_), Some(who)) => RollEnding::Aborted { by: who.to_owned() },
             (RollState::Aborted(who), _) => RollEnding::Aborted { by: who.clone() },
-            (RollState::Halted(Halt { node, message, .. }), None) => {
-                RollEnding::Halted { node: node.clone(), message: message.clone() }
-            }
+            (RollState::Halted(halt), None) => RollEnding::of(halt),
             (RollState::Done, _) => RollEnding::Done,
             (RollState::Working | RollState::Waiting(_), _) => RollEnding::Running,
         };
-        if self.ending.as_ref() != Some(&ending) {
-            self.send(HistoryChange::Roll(RollHistory {
-                started_by: roll.settings.started_by.clone(),
-                began: record.began,
-                ending: ending.clone(),
-                since: seconds(*now),
-                total: roll.settings.nodes(),
-            }));
-            self.ending = Some(ending);
-        }
+        self.note_ending(roll, record, ending, *now);
         if is_other {
             return;
         }
-        self.know(roll, record);
+        self.learn(roll, record);
         let is_under_way: HashSet<&str> = view.progress.iter().map(|node| node.node.as_str()).collect();
         let done = record.released.iter().map(|node| (node, Outcome::Done));
         let skipped = record.skipped.iter().map(|node| (node, Outcome::Skipped));
         let left = record.left.iter().map(|left| (&left.node, left.why.into()));
-        let mut ended: Vec<(String, Outcome)> =
-            done.chain(skipped).chain(left).map(|(node, outcome)| (node.clone(), outcome)).collect();
-        if view.aborted.is_some() {
-            ended.extend(self.seen.keys().map(|node| (node.clone(), Outcome::Aborted)));
-        }
-        ended.retain(|(node, _)| !is_under_way.contains(node.as_str()));
-        for (node, outcome) in ended {
-            self.end(node, outcome, *now);
-        }
+        let aborted =
+            self.seen.keys().filter(|_| view.aborted.is_some()).map(|node| (node, Outcome::Aborted));
+        let ended = done.chain(skipped).chain(left).chain(aborted);
+        self.note_nodes(ended.filter(|(node, _)| !is_under_way.contains(node.as_str())), *now);
     }
 
-    /// Notes that the maintenances of the roll are gone, and who has aborted it.
-    pub fn note_over(&mut self, aborted: Option<String>, now: Timestamp) {
-        if aborted.is_some() {
-            for node in self.seen.keys().cloned().collect::<Vec<_>>() {
-                self.end(node, Outcome::Aborted, now);
+    /// Notes that somebody has aborted the roll, whose maintenances are gone.
+    pub fn note_aborted(&mut self, who: &str, now: Timestamp) {
+        self.noted.send_modify(|history| {
+            if let Some(roll) = &mut history.roll {
+                (roll.ending, roll.since) = (RollEnding::Aborted { by: who.to_owned() }, seconds(now));
             }
-        }
-        self.send(HistoryChange::Over(aborted, seconds(now)));
+        });
+        self.note_nodes(self.seen.keys().map(|node| (node, Outcome::Aborted)), now);
     }
 
-    fn end(&mut self, node: String, outcome: Outcome, now: Timestamp) {
-        if self.noted.insert(node.clone()) {
-            let (began, pods) = self.seen.get(&node).copied().unwrap_or_default();
-            let entry = NodeHistory { outcome, began: began.map(seconds), ended: seconds(now), pods };
-            self.send(HistoryChange::Node(node, entry));
-        }
+    fn note_ending(&self, roll: &Roll, record: &RollRecord, ending: RollEnding, now: Timestamp) {
+        self.noted.send_if_modified(|history| {
+            let is_new = history.roll.as_ref().is_none_or(|roll| roll.ending != ending);
+            if is_new {
+                history.roll = Some(RollHistory {
+                    started_by: roll.settings.started_by.clone(),
+                    began: record.began,
+                    ending,
+                    since: seconds(now),
+                    total: roll.settings.nodes(),
+                });
+            }
+            is_new
+        });
     }
 
-    fn send(&self, change: HistoryChange) {
-        // The writer outlives the program that notes.
-        let _ = self.changes.send(change);
+    /// Notes how nodes have left the roll, each once.
+    fn note_nodes<'a>(&self, ended: impl Iterator<Item = (&'a String, Outcome)>, now: Timestamp) {
+        self.noted.send_if_modified(|history| {
+            let before = history.nodes.len();
+            for (node, outcome) in ended {
+                let (began, pods) = self.seen.get(node).copied().unwrap_or_default();
+                let entry = NodeHistory { outcome, began: began.map(seconds), ended: seconds(now), pods };
+                history.nodes.entry(node.clone()).or_insert(entry);
+            }
+            history.nodes.len() > before
+        });
     }
 }
 

@@ -1,5 +1,3 @@
-use tokio::sync::mpsc::unbounded_channel;
-
 use super::*;
 use crate::absence::LeftNode;
 use crate::decide::NodeProgress;
@@ -14,7 +12,6 @@ fn time(text: &str) -> Timestamp {
 /// A roll of `n1` to `n4` that is run, and the `ConfigMap` of it.
 struct Cluster {
     keeper: HistoryKeeper,
-    changes: UnboundedReceiver<HistoryChange>,
     roll: Roll,
     record: RollRecord,
     stored: Value,
@@ -26,10 +23,8 @@ impl Cluster {
             "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
         let settings = serde_json::from_value(settings).unwrap();
         let nodes = ["n1", "n2", "n3", "n4"].map(String::from).to_vec();
-        let (sender, changes) = unbounded_channel();
         Self {
-            keeper: HistoryKeeper::new(sender, unbounded_channel().1),
-            changes,
+            keeper: HistoryKeeper::new(),
             roll: Roll { name: "r".into(), settings, nodes: Vec::new(), record: None },
             record: RollRecord { began: Some(time(BEGAN)), nodes, ..RollRecord::default() },
             stored,
@@ -56,11 +51,8 @@ impl Cluster {
 
     /// Writes to the `ConfigMap`, and returns how the nodes have left, and how the roll ended.
     fn written(&mut self) -> (Vec<(String, Outcome)>, RollEnding) {
-        let (mut history, mut patch) = (History::of(&self.stored), BTreeMap::new());
-        while let Ok(change) = self.changes.try_recv() {
-            history.note(change, &mut patch);
-        }
-        for (key, value) in patch {
+        let stored = History::of(&self.stored);
+        for (key, value) in stored.continued(&self.keeper.noted.borrow()).patch(&stored) {
             self.stored["data"][key] = value;
         }
         let history = History::of(&self.stored);
@@ -125,7 +117,7 @@ fn the_next_pod_continues_the_history_and_a_new_roll_of_that_name_begins_another
     );
     assert_eq!(next.stored["data"]["n1"], entry, "it is written once");
     // Somebody aborts the halted roll, and nothing is left of it.
-    next.keeper.note_over(Some("bob@desk".into()), time(BEGAN));
+    next.keeper.note_aborted("bob@desk", time(BEGAN));
     let (nodes, ending) = next.written();
     assert_eq!(nodes.iter().filter(|(_, outcome)| *outcome == Outcome::Aborted).count(), 3);
     assert_eq!(ending, RollEnding::Aborted { by: "bob@desk".into() });
@@ -137,16 +129,29 @@ fn the_next_pod_continues_the_history_and_a_new_roll_of_that_name_begins_another
 }
 
 #[test]
-fn a_roll_that_was_over_when_its_next_pod_started_is_done_if_every_node_has_an_entry() {
+fn a_roll_whose_end_was_not_recorded_is_done_if_every_node_has_an_entry() {
     let check = |done: &[&str], expected: RollEnding| {
         let mut cluster = Cluster::new(json!({}));
         cluster.record.released = done.iter().map(ToString::to_string).collect();
         cluster.sees(&[], &RollState::Working, None);
-        cluster.keeper.note_over(None, time(BEGAN));
-        assert_eq!(cluster.written().1, expected, "{done:?}");
+        assert_eq!(cluster.written().1, RollEnding::Running);
+        let over = History::of(&cluster.stored).over();
+        assert_eq!(over.roll.unwrap().ending, expected, "{done:?}");
     };
     check(&["n1", "n2", "n3", "n4"], RollEnding::Done);
     check(&["n1", "n2", "n3"], RollEnding::Running);
+}
+
+#[test]
+fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
+    let mut cluster = Cluster::new(json!({}));
+    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+    cluster.record.halt = Some(halt.clone());
+    cluster.keeper.know(&cluster.roll, &cluster.record, time(BEGAN));
+    assert_eq!(cluster.written().1, RollEnding::of(&halt));
+    cluster.keeper.note_aborted("bob@desk", time(BEGAN));
+    let (nodes, ending) = cluster.written();
+    assert_eq!((nodes.len(), ending), (4, RollEnding::Aborted { by: "bob@desk".into() }));
 }
 
 #[test]
@@ -162,16 +167,14 @@ fn only_a_person_takes_a_roll_over() {
 
 #[test]
 fn hundreds_of_nodes_fit_and_what_does_not_fit_is_left_out() {
-    let mut history = History::default();
-    let mut patch = BTreeMap::new();
+    let mut next = History::default();
     let mut add = |nodes: std::ops::Range<usize>| {
-        for node in nodes {
-            let (began, ended) = (Some(time(BEGAN)), time(BEGAN));
-            let entry = NodeHistory { outcome: Outcome::MaintenanceDeleted, began, ended, pods: 250 };
-            // The longest name that a node may have.
-            history.note(HistoryChange::Node(format!("{node:0>253}"), entry), &mut patch);
-        }
-        (history.nodes.len(), history.data().to_string().len())
+        let (began, ended) = (Some(time(BEGAN)), time(BEGAN));
+        let entry = NodeHistory { outcome: Outcome::MaintenanceDeleted, began, ended, pods: 250 };
+        // The longest name that a node may have.
+        next.nodes.extend(nodes.map(|node| (format!("{node:0>253}"), entry.clone())));
+        let history = History::default().continued(&next);
+        (history.nodes.len(), json!(history.data()).to_string().len())
     };
     assert_eq!(add(0..500).0, 500);
     let (nodes, bytes) = add(500..3000);

@@ -1,6 +1,5 @@
 //! Stores the history of a roll while it runs. The roll neither waits for that nor halts because of it.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
@@ -11,9 +10,9 @@ use nm_core::client::objects;
 use nm_core::error::Error;
 use nm_core::terminal::output::Output;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 
-use super::history::{History, HistoryChange, HistoryKeeper, config_map};
+use super::history::{History, HistoryKeeper, config_map};
 use super::runner_job;
 use crate::command::NodeOutputLine;
 use crate::error::RollError;
@@ -30,99 +29,82 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Writes what a [`HistoryKeeper`] notes to the `ConfigMap` of the roll.
 pub struct HistoryWriter {
     config_map: Value,
-    changes: UnboundedReceiver<HistoryChange>,
-    failures: UnboundedSender<RollError>,
-    /// What the `ConfigMap` contains, with the patch; none before it was read.
-    history: Option<History>,
-    received: Vec<HistoryChange>,
-    patch: BTreeMap<String, Value>,
-    has_given_up: bool,
+    noted: watch::Receiver<History>,
+    /// What the `ConfigMap` contains; none before it was read.
+    stored: Option<History>,
+    /// Why nothing is written any more.
+    failure: Option<Error>,
 }
 
 /// What notes the history of a roll, and what stores it. The Job with this uid owns the `ConfigMap`.
 pub fn history(roll: &str, job_uid: Option<&str>) -> (HistoryKeeper, HistoryWriter) {
-    let (changes, received) = unbounded_channel();
-    let (failures, failed) = unbounded_channel();
+    let keeper = HistoryKeeper::new();
     let mut config_map = config_map(roll);
     if let Some(uid) = job_uid {
         config_map["metadata"]["ownerReferences"] = json!([
             {"apiVersion": "batch/v1", "kind": "Job", "name": runner_job::name(roll), "uid": uid},
         ]);
     }
-    let writer = HistoryWriter {
-        config_map,
-        changes: received,
-        failures,
-        history: None,
-        received: Vec::new(),
-        patch: BTreeMap::new(),
-        has_given_up: false,
-    };
-    (HistoryKeeper::new(changes, failed), writer)
+    let noted = keeper.noted.subscribe();
+    (keeper, HistoryWriter { config_map, noted, stored: None, failure: None })
 }
 
 impl HistoryWriter {
     /// Writes what is noted, until this future is dropped.
     pub async fn run(&mut self, cluster: &Cluster) -> Infallible {
-        while let Some(change) = self.changes.recv().await {
-            self.received.push(change);
+        while self.failure.is_none() && self.noted.changed().await.is_ok() {
             self.write(cluster).await;
         }
         pending().await
     }
 
-    /// Writes the rest, if that does not take long.
-    pub async fn flush(&mut self, cluster: &Cluster) {
+    /// Writes the rest, if that does not take long. Returns why the history is not complete, if the cluster refuses it.
+    pub async fn flush(mut self, cluster: &Cluster) -> Option<RollError> {
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.write(cluster)).await;
+        self.failure.map(|error| RollError::NoHistory(error.to_string()))
     }
 
     async fn write(&mut self, cluster: &Cluster) {
-        while !self.has_given_up {
+        while self.failure.is_none() {
             match self.write_once(cluster).await {
                 Ok(()) => return,
                 Err(error) if error.is_waited_for() || is_outdated(&error) => {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
-                Err(error) => {
-                    self.has_given_up = true;
-                    let _ = self.failures.send(RollError::NoHistory(error.to_string()));
-                }
+                Err(error) => self.failure = Some(error),
             }
         }
     }
 
     async fn write_once(&mut self, cluster: &Cluster) -> Result<(), Error> {
-        while let Ok(change) = self.changes.try_recv() {
-            self.received.push(change);
-        }
-        if self.received.is_empty() && self.patch.is_empty() {
+        let noted = self.noted.borrow().clone();
+        if noted == History::default() {
             return Ok(());
         }
-        if self.history.is_none() {
-            let stored = objects::get(cluster, &self.config_map).await?;
-            self.history = Some(stored.as_ref().map(History::of).unwrap_or_default());
-        }
-        let Some(history) = &mut self.history else { return Ok(()) };
-        for change in self.received.drain(..) {
-            history.note(change, &mut self.patch);
-        }
-        if self.patch.is_empty() {
-            return Ok(());
-        }
-        // A Job that ended was replaced: the next one owns the history.
-        let mut patch = json!({"metadata": {}, "data": self.patch});
-        if let Some(owners) = self.config_map["metadata"].get("ownerReferences") {
-            patch["metadata"]["ownerReferences"] = owners.clone();
-        }
-        match objects::patch(cluster, &self.config_map, &patch).await {
-            Err(error) if error.is_not_found() => {
-                let mut whole = self.config_map.clone();
-                whole["data"] = history.data();
-                objects::create(cluster, &whole, false).await?;
+        let stored = match self.stored.take() {
+            Some(stored) => stored,
+            None => {
+                objects::get(cluster, &self.config_map).await?.as_ref().map(History::of).unwrap_or_default()
             }
-            patched => drop(patched?),
+        };
+        let next = stored.continued(&noted);
+        let data = next.patch(&stored);
+        if !data.is_empty() {
+            // A Job that ended was replaced: the next one owns the history.
+            let mut patch = json!({"metadata": {}, "data": data});
+            if let Some(owners) = self.config_map["metadata"].get("ownerReferences") {
+                patch["metadata"]["ownerReferences"] = owners.clone();
+            }
+            match objects::patch(cluster, &self.config_map, &patch).await {
+                Err(error) if error.is_not_found() => {
+                    let mut whole = self.config_map.clone();
+                    whole["data"] = json!(next.patch(&History::default()));
+                    objects::create(cluster, &whole, false).await?;
+                }
+                patched => drop(patched?),
+            }
         }
-        self.patch.clear();
+        self.stored = Some(next);
         Ok(())
     }
 }
@@ -143,9 +125,6 @@ impl<'a> HistoryReporter<'a> {
 impl RollReporter for HistoryReporter<'_> {
     fn show(&mut self, view: &RollView) -> Result<(), Error> {
         self.keeper.note(view);
-        if let Some(failure) = self.keeper.failure() {
-            self.lines.show_error(&failure.into());
-        }
         self.lines.show(view)
     }
 

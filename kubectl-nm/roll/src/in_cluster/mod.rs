@@ -4,3 +4,4 @@ pub mod history;
 pub mod history_writer;
 pub mod runner_job;
 pub mod standby;
+pub mod starting;

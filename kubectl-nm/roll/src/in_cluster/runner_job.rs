@@ -53,6 +53,16 @@ pub fn name(roll: &str) -> String {
     format!("nm-roll-{roll}")
 }
 
+/// The Job, for people: its namespace and name.
+pub fn title(roll: &str) -> String {
+    format!("Job {NAMESPACE}/{}", name(roll))
+}
+
+/// The Job without its content, to read it.
+pub fn reference(roll: &str) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": NAMESPACE, "name": name(roll)}})
+}
+
 /// The labels of the objects with that name.
 pub(super) fn labels(roll: &str) -> Value {
     json!({
@@ -130,6 +140,11 @@ pub fn of(roll: &str, settings: &RollSettings, image: &str) -> Value {
     })
 }
 
+/// Whether a pod of the Job runs the roll, or will: it has not ended, is not being deleted, and nobody has suspended it.
+pub fn is_live(job: &Value) -> bool {
+    !has_ended(job) && job["metadata"]["deletionTimestamp"].is_null() && job["spec"]["suspend"] != true
+}
+
 /// Whether the Job has ended, so that none of its pods runs the roll any more.
 pub fn has_ended(job: &Value) -> bool {
     let conditions = job["status"]["conditions"].as_array();
@@ -171,6 +186,16 @@ mod tests {
         std::fs::write(file.path(), JOB_TEMPLATE).unwrap();
         let job = crate::job::read(file.path(), Some(NAMESPACE)).unwrap();
         assert_eq!(job["metadata"]["namespace"], NAMESPACE);
+    }
+
+    #[test]
+    fn a_job_runs_a_roll_until_it_has_ended_or_somebody_suspends_or_deletes_it() {
+        let ended = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
+        assert!(
+            is_live(&json!({})) && is_live(&json!({"spec": {"suspend": false}, "status": {"failed": 3}}))
+        );
+        assert!(!is_live(&ended) && !is_live(&json!({"spec": {"suspend": true}})));
+        assert!(!is_live(&json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})));
     }
 
     #[test]

@@ -32,8 +32,8 @@ use crate::command::NodeOutputLine;
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
 use crate::health;
 use crate::job;
-use crate::observed::{Health, Observed};
-use crate::record::{ActionState, Halt, NodeRecord, Roll, RollRecord, Step};
+use crate::observed::Observed;
+use crate::record::{ActionState, Halt, Health, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
@@ -178,6 +178,7 @@ impl<'a> RollRunner<'a> {
             }
             let end = if self.is_applying { self.beat()? } else { self.step(reporter)? };
             if let Some(end) = end {
+                self.report(&end).await;
                 return Ok(end);
             }
         }

@@ -5,18 +5,32 @@ use std::sync::Arc;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::uid;
+use nm_shared::NodeMaintenance;
 use nm_shared::cluster::refusal::Refusal;
 
-use super::RollRunner;
+use super::{RollEnd, RollRunner};
 use crate::apply::{Applied, RollChangeError};
 use crate::decide::RollChange;
-use crate::record::{ActionState, Halt, Roll, RollRecord};
+use crate::halt_event;
+use crate::record::{ActionState, Halt, Roll, RollRecord, roll_name};
 
 /// How often in a row the result of an action that no longer fits its object is written, if the roll cannot continue: its
 /// objects may not be known any more.
 const MAX_CONFLICTS: u32 = 4;
 
 impl RollRunner<'_> {
+    /// Publishes that the roll has halted, unless it had before this program ran it.
+    pub(super) async fn report(&self, end: &RollEnd) {
+        let RollEnd::Halted(halt, _) = end else { return };
+        let is_of_roll = |object: &&Arc<NodeMaintenance>| roll_name(object) == Some(self.name.as_str());
+        let mut objects = self.maintenances.all().filter(is_of_roll);
+        let maintenance = objects.find(|object| object.spec.node_name == halt.node);
+        if let (true, Some(maintenance)) = (halt.at >= self.observed.started, maintenance) {
+            let who = self.record.runner.as_ref().map_or("", |runner| &runner.who);
+            halt_event::publish(self.cluster, &self.name, halt, maintenance, who).await;
+        }
+    }
+
     /// The changes without those that have failed and are made again later. Nothing is changed without the record, unless the
     /// roll has halted.
     pub(super) fn due(&self, mut changes: Vec<RollChange>) -> Vec<RollChange> {

@@ -289,3 +289,71 @@ async fn a_roll_waits_for_a_login_and_says_so() {
     let wait = "log in again to continue: You must be logged in to the server (";
     assert!(reporter.0.last().is_some_and(|last| last.starts_with(wait)), "{:?}", reporter.0);
 }
+
+/// The events that a roll publishes whose node fails, or that had halted before its program continues it. Its API server accepts
+/// events or refuses them.
+async fn events(halted_before: bool, code: u16) -> Vec<Value> {
+    let (object, mut record) = planned(SignedDuration::ZERO);
+    let mut object = json!(object);
+    let now = Timestamp::now();
+    let node = json!({"wave": 0, "position": 0, "step": "Draining", "since": now, "began": now});
+    object["metadata"]["annotations"][NODE] = json!(node.to_string());
+    object["spec"]["suspend"] = json!(false);
+    if halted_before {
+        let at = now - SignedDuration::from_mins(5);
+        record.halt = Some(Halt { node: "n0".into(), message: "before".into(), at, timed_out: false });
+    }
+    object["metadata"]["annotations"][STATE] = json!(annotation(&record));
+    let object: NodeMaintenance = serde_json::from_value(object).unwrap();
+    let roll = Roll::find("r", &[Arc::new(object.clone())]).unwrap().unwrap();
+    let published = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (log, stored) = (Arc::clone(&published), std::sync::Mutex::new(object));
+    let cluster = reading_cluster(move |method, path, body| {
+        match (method, path.rsplit('/').next().unwrap()) {
+            (_, "watch") => (NEVER, Value::Null),
+            ("POST", "events") => {
+                log.lock().unwrap().push(body.clone());
+                if code == 200 {
+                    (201, body.clone())
+                } else {
+                    failure(code, "Forbidden", "events is forbidden")
+                }
+            }
+            ("GET", "nodemaintenances") => list(std::slice::from_ref(&*stored.lock().unwrap())),
+            ("GET", "nodes") => {
+                let node = json!({"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+                (200, json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [node]}))
+            }
+            _ => {
+                let mut stored = stored.lock().unwrap();
+                let annotations = body.pointer("/metadata/annotations").and_then(Value::as_object);
+                for (key, value) in annotations.into_iter().flatten() {
+                    stored.annotations_mut().insert(key.clone(), value.as_str().unwrap().to_owned());
+                }
+                let version = stored.resource_version().unwrap().parse::<u64>().unwrap();
+                stored.metadata.resource_version = Some((version + 1).to_string());
+                (200, json!(*stored))
+            }
+        }
+    });
+    let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
+    runner.fail("n0", &format!("node n0 failed: {}", "x".repeat(2_000)));
+    let ended = runner.run(&mut Silent).await.unwrap();
+    assert!(matches!(ended, RollEnd::Halted(..)), "{ended:?}");
+    published.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_roll_that_halts_leaves_an_event_on_the_maintenance_of_its_node_if_it_may() {
+    let events_of = events(false, 200).await;
+    let [event] = events_of.as_slice() else { panic!("{events_of:?}") };
+    assert_eq!((&event["reason"], &event["type"]), (&json!("RollHalted"), &json!("Warning")));
+    assert_eq!(
+        (&event["regarding"]["kind"], &event["regarding"]["uid"]),
+        (&json!("NodeMaintenance"), &json!("uid-n0"))
+    );
+    let note = event["note"].as_str().unwrap();
+    assert!(note.starts_with("roll r halted: node n0 failed: xxx") && note.len() == 1024, "{note}");
+    assert_eq!(events(false, 403).await.len(), 1, "the roll halts nevertheless");
+    assert_eq!(events(true, 200).await, Vec::<Value>::new());
+}

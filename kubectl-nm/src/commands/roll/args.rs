@@ -13,12 +13,13 @@ use nm_core::terminal::output::Output;
 use nm_dashboard::AppearanceFlags;
 use nm_roll::error::RollError;
 use nm_roll::job;
-use nm_roll::needs::Annotation;
 use nm_roll::report::LineFormat;
 use nm_roll::settings::NodeAction;
 use nm_roll::waves::WaveSizes;
 use nm_roll::window::Window;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
+
+use super::needed::NeedFlags;
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
@@ -251,23 +252,6 @@ pub(super) struct NameArgs {
     /// Name of the roll
     #[arg(value_parser = parse_name)]
     pub(super) name: String,
-}
-
-/// Which of the selected nodes need the roll.
-#[derive(Args, Debug)]
-pub(super) struct NeedFlags {
-    /// Roll only the selected nodes with this annotation, such as example.com/reboot-required=true. May be repeated; a node
-    /// of which one of these flags is true is rolled
-    #[arg(long, value_name = "KEY[=VALUE]", hide_short_help = true, help_heading = "Nodes that need it")]
-    pub(super) only_if: Vec<Annotation>,
-
-    /// Roll only the selected nodes whose kubelet is older than the API server
-    #[arg(long, hide_short_help = true, help_heading = "Nodes that need it")]
-    pub(super) older_than_control_plane: bool,
-
-    /// Roll only the selected nodes whose kernel is not this version, as `kubectl get nodes -o wide` shows it
-    #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Nodes that need it")]
-    pub(super) kernel_not: Option<String>,
 }
 
 #[derive(Args, Debug)]

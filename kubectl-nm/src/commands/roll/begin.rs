@@ -64,7 +64,7 @@ pub(super) async fn run(
     let drain = drain(&args, &given);
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {
-        let (names, others) = needed::names(&args, cluster).await?;
+        let (names, others) = needed::names(&args.nodes, &args.needs, cluster).await?;
         let planning = Planning::read(names.clone(), Some(drain.clone()), cluster, Timestamp::now()).await?;
         Ok::<_, Error>((names, others, planning))
     };
@@ -137,7 +137,7 @@ pub(super) async fn run(
             delete(&created, cluster, out).await?;
             return Err(error);
         }
-        out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", in_cluster::title(&name))))?;
+        out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", runner_job::title(&name))))?;
         out.hint(&format!("`kubectl nm roll watch {name}` shows how far it is"));
         return Ok(Exit::Done);
     }

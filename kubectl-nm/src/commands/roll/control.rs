@@ -1,19 +1,27 @@
 //! `kubectl nm roll pause` and `abort`.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
+use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
-use nm_roll::record::{Roll, RollNode, RollRecord, Runner, Step};
-use nm_roll::settings::NodeAction;
+use nm_roll::in_cluster::runner_job;
+use nm_roll::in_cluster::starting::starting;
+use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
 use nm_roll::store;
 use nm_roll::unfinished::return_hint;
 
 use super::args::AbortArgs;
 use super::run::this_runner;
+
+/// How long the program that runs a roll may take to answer that it finishes its nodes. It usually answers within a second.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true).await?;
@@ -69,45 +77,97 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     };
     let left: Vec<&RollNode> =
         rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
-    // A program whose roll has halted finishes nothing.
-    let runner = record.runner.as_ref().filter(|_| record.halt.is_none());
-    report_left(&roll, runner, &left, out)?;
+    let finisher = if left.is_empty() { Finisher::Nobody } else { finisher(&roll, &record, cluster).await? };
+    report_left(&roll, &finisher, &left, out)?;
     Ok(Exit::Done)
 }
 
-/// Reports that a roll is aborted, and which nodes it leaves in maintenance. `runner` may still finish them.
-fn report_left(
-    roll: &Roll,
-    runner: Option<&Runner>,
-    left: &[&RollNode],
-    out: &mut Output,
-) -> Result<(), Error> {
+/// Who finishes the nodes of an aborted roll whose command or Job has begun, and returns them to service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Finisher {
+    /// This program runs the roll.
+    Program(String),
+    /// This program may run it: it does not answer, but did a moment ago; or its Job cannot be read.
+    Perhaps(String),
+    /// The nodes stay in maintenance.
+    Nobody,
+}
+
+/// Whether the program that runs an aborted roll answers, or the Job that runs it is about to start another one.
+async fn finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> Result<Finisher, Error> {
+    // A program whose roll has halted finishes nothing.
+    if record.halt.is_some() {
+        return Ok(Finisher::Nobody);
+    }
+    if let Some(last) = &record.runner {
+        match store::find_runner(cluster, &roll.name, last, ANSWER_TIMEOUT).await {
+            Ok(None) => {}
+            Ok(Some(runner)) => return Ok(Finisher::Program(runner.who)),
+            // Meanwhile, it has finished the last node.
+            Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
+                return Ok(Finisher::Program(last.who.clone()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if roll.settings.in_cluster {
+        let title = runner_job::title(&roll.name);
+        match starting(cluster, &roll.name).await {
+            Ok(Some(_)) => return Ok(Finisher::Program(title)),
+            Ok(None) => {}
+            Err(_) => return Ok(Finisher::Perhaps(title)),
+        }
+    }
+    let may_run = |runner: &&Runner| {
+        Timestamp::now().duration_since(runner.at).abs() < HEARTBEAT_TIMEOUT && !runner.in_cluster
+    };
+    let recent = record.runner.as_ref().filter(may_run);
+    Ok(recent.map_or(Finisher::Nobody, |runner| Finisher::Perhaps(runner.who.clone())))
+}
+
+/// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has begun.
+fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut Output) -> Result<(), Error> {
     let name = roll.name.as_str();
     let aborted = Line::new(format!("roll {name} ")).with(Style::Good, "aborted");
     if left.is_empty() {
         return Ok(out.data(&aborted)?);
     }
-    let stay = if left.len() == 1 { "stays" } else { "stay" };
-    out.data(&aborted.and(format!(": {} {stay} in maintenance", counted(left.len(), "node"))))?;
+    let (stay, it) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
+    let nodes = counted(left.len(), "node");
+    out.data(&aborted.and(match finisher {
+        Finisher::Program(who) => format!(": {who} finishes {nodes}, and returns {it} to service"),
+        Finisher::Perhaps(who) => {
+            format!(": {nodes} {stay} in maintenance, unless {who} still runs the roll")
+        }
+        Finisher::Nobody => format!(": {nodes} {stay} in maintenance"),
+    }))?;
     for node in left {
-        let begun = match (&node.record.action, &roll.settings.action) {
-            (None, _) => String::from("its drain has ended"),
-            (Some(_), Some(NodeAction::Job(_))) => String::from("its Job had begun"),
-            (Some(_), _) => String::from("its command had begun"),
-        };
-        let step = node.record.step.word();
-        out.message(&Line::new(format!("node/{} ({step}) stays in maintenance: {begun}", node.node())));
+        let (name, step) = (node.node(), node.record.step.word());
+        out.message(&Line::new(format!("node/{name} ({step}): {}", begun(node, roll))));
     }
     let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
-    let resume = format!("`kubectl nm roll resume {name}`");
-    let finishes = match runner {
-        Some(Runner { who, .. }) => format!(
-            "the program of {who} finishes the command or the Job; if that program no longer runs, {resume} does"
+    let hint = match finisher {
+        Finisher::Program(_) => format!(
+            "`kubectl nm roll watch {name}` shows that, and `kubectl nm roll abort {name} --return` returns {it} to service at \
+             once. A node whose command or Job fails stays in maintenance"
         ),
-        None => format!("{resume} finishes the command or the Job first"),
+        Finisher::Perhaps(_) | Finisher::Nobody => format!(
+            "{}; `kubectl nm roll resume {name}` finishes the command or the Job first",
+            return_hint(name, &nodes)
+        ),
     };
-    out.hint(&format!("{}; {finishes}", return_hint(name, &nodes)));
+    out.hint(&hint);
     Ok(())
+}
+
+/// Why an aborted roll does not just return a node to service.
+fn begun(node: &RollNode, roll: &Roll) -> String {
+    let steps = [Step::Finishing, Step::Acting, Step::Preparing].into_iter();
+    let mut actions = steps.filter_map(|step| Some((step, node.record.action_of(step)?)));
+    let Some((step, action)) = actions.next() else { return String::from("its drain has ended") };
+    let what = if roll.settings.runs_command(step) { "command" } else { "Job" };
+    let has_failed = matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_));
+    format!("its {what} {}", if has_failed { "failed" } else { "has begun" })
 }
 
 /// Ends a roll whose records cannot be read: all of its nodes return to service.
@@ -132,43 +192,136 @@ async fn abort_unread(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jiff::SignedDuration;
+    use kube::ResourceExt;
     use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::{failure, list, reading_cluster};
     use nm_core::testing::objects::requested;
-    use serde_json::json;
+    use nm_roll::record::{Halt, LABEL, NODE, SETTINGS, STATE, annotation};
+    use nm_shared::NodeMaintenance;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    /// What is reported of nodes that are at their action, which is a command, or past it.
-    fn report(left: &[&str], runner: Option<&Runner>) -> (String, String) {
-        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": {"run": "reboot"}, "minReadySeconds": 30,
-            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    /// A roll of these nodes, which are at their action, a command, or a Job if the roll runs in the cluster.
+    fn roll(nodes: &[&str], in_cluster: bool) -> Roll {
+        let action = if in_cluster { json!({"job": {}}) } else { json!({"run": "reboot"}) };
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": action, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "inCluster": in_cluster});
         let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
-            "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
-        let nodes = left.iter().map(|name| RollNode {
-            object: requested(name).into(),
-            record: serde_json::from_value(node.clone()).unwrap(),
-            revision: None,
+            "action": {"attempt": 1, "state": "running"}});
+        let nodes = nodes.iter().map(|name| {
+            let mut object = requested(name);
+            object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+            let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string())];
+            object.metadata.annotations = Some(annotations.map(|(key, text)| (key.to_owned(), text)).into());
+            Arc::new(object)
         });
-        let settings = serde_json::from_value(settings).unwrap();
-        let roll = Roll { name: "r".into(), settings, nodes: nodes.collect(), record: None };
+        Roll::find("r", &nodes.collect::<Vec<_>>()).unwrap().unwrap()
+    }
+
+    fn report(left: &[&str], in_cluster: bool, finisher: &Finisher) -> (String, String) {
+        let roll = roll(&[&["n0"], left].concat(), in_cluster);
+        let is_left = |node: &&RollNode| left.contains(&node.node());
         let (mut out, captured) = output();
-        report_left(&roll, runner, &Vec::from_iter(&roll.nodes), &mut out).unwrap();
+        let left: Vec<&RollNode> = roll.nodes.iter().filter(is_left).collect();
+        report_left(&roll, finisher, &left, &mut out).unwrap();
         (captured.data(), captured.messages())
     }
 
     #[test]
-    fn an_abort_names_the_nodes_that_stay_in_maintenance_and_what_returns_them() {
-        assert_eq!(report(&[], None), (String::from("roll r aborted\n"), String::new()));
-        let (done, messages) = report(&["n1"], None);
+    fn an_abort_reports_who_finishes_a_node_or_that_it_stays_in_maintenance_and_what_returns_it() {
+        assert_eq!(report(&[], false, &Finisher::Nobody), (String::from("roll r aborted\n"), String::new()));
+        let (done, messages) = report(&["n1"], false, &Finisher::Nobody);
         assert_eq!(done, "roll r aborted: 1 node stays in maintenance\n");
         assert_eq!(
             messages,
-            "node/n1 (Acting) stays in maintenance: its command had begun\n\
+            "node/n1 (Acting): its command has begun\n\
              hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return` returns the node to service; \
              `kubectl nm roll resume r` finishes the command or the Job first\n"
         );
-        let (done, messages) = report(&["n1", "n2"], Some(&this_runner()));
-        assert_eq!(done, "roll r aborted: 2 nodes stay in maintenance\n");
-        assert!(messages.contains("`kubectl nm stop n1 n2` or ") && messages.contains("; the program of "));
+        let job = String::from("Job node-maintenance-rolls/nm-roll-r");
+        let (done, messages) = report(&["n1"], true, &Finisher::Program(job.clone()));
+        assert_eq!(done, format!("roll r aborted: {job} finishes 1 node, and returns it to service\n"));
+        assert_eq!(
+            messages,
+            "node/n1 (Acting): its Job has begun\n\
+             hint: `kubectl nm roll watch r` shows that, and `kubectl nm roll abort r --return` returns it to service at once. \
+             A node whose command or Job fails stays in maintenance\n"
+        );
+        let (done, messages) = report(&["n1", "n2"], true, &Finisher::Perhaps(job.clone()));
+        assert_eq!(
+            done,
+            format!("roll r aborted: 2 nodes stay in maintenance, unless {job} still runs the roll\n")
+        );
+        assert!(messages.contains("`kubectl nm stop n1 n2` or "), "{messages}");
+    }
+
+    /// Who finishes the node of a roll in the cluster, or of one on a computer. `answers`: its program does. `job`: what the API
+    /// server answers about the Job.
+    async fn found(record: RollRecord, in_cluster: bool, answers: bool, job: (u16, Value)) -> Finisher {
+        let roll = roll(&["n1"], in_cluster);
+        let stored = Mutex::new(record.clone());
+        let object = NodeMaintenance::clone(&roll.nodes[0].object);
+        let cluster = reading_cluster(move |method, path, body| {
+            let mut stored = stored.lock().unwrap();
+            match (method, path.rsplit('/').next().unwrap()) {
+                ("PATCH", _) => {
+                    let state = body.pointer("/metadata/annotations").unwrap()[STATE].as_str().unwrap();
+                    *stored = serde_json::from_str(state).unwrap();
+                    (200, json!(object))
+                }
+                (_, "nodemaintenances") => {
+                    let mut object = object.clone();
+                    let mut shown = stored.clone();
+                    if shown.asked && answers {
+                        shown.runner.as_mut().unwrap().at = Timestamp::now();
+                    }
+                    object.annotations_mut().insert(STATE.to_owned(), annotation(&shown));
+                    list(&[object])
+                }
+                (_, "pods") => list(&[]),
+                _ => job.clone(),
+            }
+        });
+        finisher(&roll, &record, &cluster).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_answers_and_a_job_that_has_not_ended_finish_the_nodes_of_an_aborted_roll() {
+        let missing = || failure(404, "NotFound", "jobs.batch \"nm-roll-r\" not found");
+        let job = |suspend: bool| {
+            let spec = json!({"suspend": suspend});
+            (
+                200,
+                json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "nm-roll-r"}, "spec": spec}),
+            )
+        };
+        let title = runner_job::title("r");
+        let record = |ago: i64, in_cluster| {
+            let at = Timestamp::now() - SignedDuration::from_secs(ago);
+            let runner = Some(Runner { id: "x".into(), who: "ada@laptop".into(), at, in_cluster });
+            RollRecord { runner, aborted: Some("bob".into()), paused: true, ..RollRecord::default() }
+        };
+        let program = Finisher::Program("ada@laptop".into());
+        assert_eq!(found(record(7, false), false, true, missing()).await, program);
+        assert_eq!(
+            found(record(7, false), false, false, missing()).await,
+            Finisher::Perhaps("ada@laptop".into())
+        );
+        assert_eq!(found(record(600, false), false, false, missing()).await, Finisher::Nobody);
+        let released = RollRecord { runner: None, ..record(0, true) };
+        assert_eq!(found(released.clone(), false, false, job(false)).await, Finisher::Nobody);
+        // Its pod was evicted, and the next one has not started.
+        assert_eq!(found(released.clone(), true, false, job(false)).await, Finisher::Program(title.clone()));
+        assert_eq!(found(released.clone(), true, false, job(true)).await, Finisher::Nobody);
+        assert_eq!(found(released.clone(), true, false, missing()).await, Finisher::Nobody);
+        let forbidden = failure(403, "Forbidden", "jobs.batch is forbidden");
+        assert_eq!(found(released, true, false, forbidden).await, Finisher::Perhaps(title));
+        let halt = Halt { node: "n1".into(), message: "m".into(), at: Timestamp::now(), timed_out: false };
+        let halted = RollRecord { halt: Some(halt), ..record(7, true) };
+        assert_eq!(found(halted, true, true, job(false)).await, Finisher::Nobody);
     }
 }

@@ -21,7 +21,8 @@ pub(super) async fn print(
     out: &mut Output,
 ) -> Result<(), Error> {
     let stored = objects::get(cluster, &history::config_map(name)).await.ok().flatten();
-    let Some(History { roll: Some(roll), nodes }) = stored.as_ref().map(History::of) else {
+    let Some(History { roll: Some(roll), nodes }) = stored.as_ref().map(|stored| History::of(stored).over())
+    else {
         return Err(unknown);
     };
     let mut nodes: Vec<(String, NodeHistory)> = nodes.into_iter().collect();

@@ -79,11 +79,6 @@ async fn keep_history(cluster: &Cluster, roll: &str, out: &mut Output) {
     }
 }
 
-/// The Job, for people: its namespace and name.
-pub(super) fn title(roll: &str) -> String {
-    format!("Job {}/{}", runner_job::NAMESPACE, runner_job::name(roll))
-}
-
 /// Without its namespace, no Job can be created.
 fn explained(error: Error) -> Error {
     let is_missing = error.is_not_found() && error.to_string().contains("namespaces");

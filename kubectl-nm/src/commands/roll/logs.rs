@@ -13,7 +13,7 @@ use nm_core::terminal::signals::interrupted;
 use nm_core::terminal::text::Line;
 use nm_roll::error::RollError;
 use nm_roll::in_cluster::runner_job::{self, CONTAINER, NAMESPACE, RUNNER_LABEL};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::args::LogsArgs;
 
@@ -49,8 +49,7 @@ async fn print_new(
     out: &mut Output,
 ) -> Result<bool, Error> {
     let name = args.roll.name.as_str();
-    let job = json!({"apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"namespace": NAMESPACE, "name": runner_job::name(name)}});
+    let job = runner_job::reference(name);
     let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={name}"));
     let params = LogParams { follow: args.follow, container: Some(CONTAINER.into()), ..LogParams::default() };
     // Before the pods: what they print until its end is in their logs.

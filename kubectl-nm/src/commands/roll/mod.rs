@@ -84,10 +84,12 @@ killed, `resume` continues it from any computer; a command that was under way is
 Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or aborted by somebody else, 130 interrupted.";
 
 const ABORT_NOTES: &str = "\
-A node whose command or Job has begun stays in maintenance, even if the command or the Job failed. Return it to service with \
-`kubectl nm stop NODE`, or all such nodes with `kubectl nm roll abort NAME --return`.
+A command or a Job that has begun is not interrupted. If a program runs the roll, on a computer or in the cluster, it finishes \
+the node and returns it to service. If none does, if the roll has halted, or if the command or the Job fails, the node stays in \
+maintenance: `kubectl nm stop NODE` returns it to service, and `kubectl nm roll resume NAME` finishes it first. \
+`kubectl nm roll abort NAME --return` returns all nodes to service at once.
 
-Exit codes: 0 aborted, even if nodes stay in maintenance, 1 error, 2 usage error or not confirmed.";
+Exit codes: 0 aborted, even if nodes are still being finished or stay in maintenance, 1 error, 2 usage error or not confirmed.";
 
 /// The flag means more to `start`.
 const DRAIN_TIMEOUT: &str = "Time limit of each drain, such as 30s or 1h30m; 0, the default, means none. When it expires, \

@@ -138,7 +138,7 @@ async fn resume_in_cluster(
         // A program on a computer that runs the roll ends when it sees another runner.
         let job = || Runner {
             id: runner_job::name(name),
-            who: in_cluster::title(name),
+            who: runner_job::title(name),
             at: Timestamp::now(),
             in_cluster: true,
         };
@@ -147,7 +147,7 @@ async fn resume_in_cluster(
     })
     .await?;
     in_cluster::ensure(cluster, &job, Some((name, out))).await?;
-    out.data(&Line::new(format!("roll {name} continues in the cluster: {}", in_cluster::title(name))))?;
+    out.data(&Line::new(format!("roll {name} continues in the cluster: {}", runner_job::title(name))))?;
     Ok(Exit::Done)
 }
 
@@ -182,7 +182,8 @@ fn claim(
         return Err(RollError::PausedMeanwhile(name.to_owned()));
     }
     let runner = Some(me.clone());
-    Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, ..record })
+    let health = Vec::new();
+    Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, health, ..record })
 }
 
 /// What the user has to know and to confirm before this program runs the roll.

@@ -46,7 +46,9 @@ pub(super) async fn serve(args: &ServeArgs, cluster: &Cluster, out: &mut Output)
     if !matches!(served, Ok(Exit::Done)) {
         store::release_runner(cluster, name, &me.id).await;
     }
-    writer.flush(cluster).await;
+    if let Some(failure) = writer.flush(cluster).await {
+        Error::from(failure).print(out);
+    }
     served
 }
 
@@ -75,7 +77,9 @@ async fn until_over(
             Ok(Some(exit)) => return Ok(exit),
             Ok(None) => {}
             Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
-                keeper.note_over(seen.aborted, Timestamp::now());
+                if let Some(who) = &seen.aborted {
+                    keeper.note_aborted(who, Timestamp::now());
+                }
                 out.message(&Line::new(format!("Roll {} is over.", args.roll.name)));
                 return Ok(Exit::Done);
             }
@@ -124,13 +128,13 @@ async fn step(
     let (roll, record) = store::update(cluster, name, |_, record| {
         let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
         if is_free(&record) {
-            Ok(RollRecord { asked: false, runner, ..record })
+            Ok(RollRecord { asked: false, runner, health: Vec::new(), ..record })
         } else {
             Err(RollError::Contended.into())
         }
     })
     .await?;
-    keeper.know(&roll, &record);
+    keeper.know(&roll, &record, Timestamp::now());
     if let Some(halt) = record.halt.clone().filter(|_| record.aborted.is_none()) {
         out.message(&Line::new(format!(
             "Halted: {}. Waiting for `kubectl nm roll resume {name}`.",

@@ -1,5 +1,6 @@
 //! `kubectl nm roll status`: the rolls, and the nodes of one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use nm_core::terminal::text::{Line, Style};
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::health::if_permitted;
+use nm_roll::in_cluster::starting;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
@@ -35,6 +37,8 @@ struct RollStatus {
     state: StatusWord,
     /// The state, with its cause.
     sentence: String,
+    /// Whether a program runs it, or a Job is about to.
+    is_run: bool,
 }
 
 /// The state of a roll, for programs.
@@ -43,6 +47,8 @@ struct RollStatus {
 enum StatusWord {
     /// A program runs it.
     Running,
+    /// No program runs it yet, and a Job in the cluster will.
+    Starting,
     /// No program runs it.
     NotRunning,
     /// Somebody has paused it.
@@ -63,7 +69,9 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let all = cluster.maintenances().await?;
     let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
     let nodes = if_permitted(nodes)?;
-    match (print(&all, nodes.as_deref(), args.name.as_deref(), args.output, out), &args.name) {
+    let starting = starting_jobs(&all, args.name.as_deref(), cluster).await;
+    let printed = print(&all, nodes.as_deref(), &starting, args.name.as_deref(), args.output, out);
+    match (printed, &args.name) {
         (Err(error), Some(name)) if matches!(error.above(), Some(RollError::Unknown(_))) => {
             history::print(name, error, args.output, cluster, out).await?;
         }
@@ -72,11 +80,32 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     Ok(Exit::Done)
 }
 
+/// Of the rolls that nobody runs, those whose Jobs are about to run them, and what the Jobs show. Without permission to read a
+/// Job, nothing is known of it.
+async fn starting_jobs(
+    all: &[NodeMaintenance],
+    name: Option<&str>,
+    cluster: &Cluster,
+) -> BTreeMap<String, String> {
+    let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
+    let mut starting = BTreeMap::new();
+    for of in name.map_or_else(|| roll_names(all), |name| vec![name]) {
+        let Ok(Some(roll)) = Roll::find(of, &objects) else { continue };
+        let Ok(record) = roll.complete_record() else { continue };
+        if roll.settings.in_cluster && record.halt.is_none() && !is_seen(&record, Timestamp::now()) {
+            let job = starting::starting(cluster, of).await.ok().flatten();
+            starting.extend(job.map(|job| (of.to_owned(), job)));
+        }
+    }
+    starting
+}
+
 /// Prints the roll of this name among maintenances; a line for each roll without a name. `nodes` is none if they cannot be
-/// listed.
+/// listed. `starting`: the Jobs that are about to run rolls, by the names of the rolls.
 pub(crate) fn print(
     all: &[NodeMaintenance],
     nodes: Option<&[Node]>,
+    starting: &BTreeMap<String, String>,
     name: Option<&str>,
     output: OutputFormat,
     out: &mut Output,
@@ -87,7 +116,7 @@ pub(crate) fn print(
     let (mut rolls, mut broken) = (Vec::new(), Vec::new());
     for of in names {
         match Roll::find(of, &objects) {
-            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, now)),
+            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, starting.get(of), now)),
             Ok(None) => return Err(RollError::Unknown(of.to_owned()).into()),
             Err(error) if name.is_some() => return Err(error.into()),
             Err(error) => broken.push(Error::from(error)),
@@ -120,17 +149,11 @@ pub(crate) fn print(
 }
 
 impl RollStatus {
-    fn new(roll: Roll, nodes: Option<&[Node]>, now: Timestamp) -> Self {
+    fn new(roll: Roll, nodes: Option<&[Node]>, starting: Option<&String>, now: Timestamp) -> Self {
         let record = roll.complete_record().unwrap_or_default();
-        let views =
-            nodes.unwrap_or_default().iter().map(|node| (node.name_any(), NodeView::of(node, None, now)));
-        let mut observed = Observed::shown_at(now, &roll, views.collect());
-        if nodes.is_none() {
-            // They exist, as far as is known.
-            let unknown = roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::default()));
-            observed.nodes = unknown.collect();
-        }
-        let progress = decide(&roll, &record, &observed).progress;
+        let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
+        let views = nodes.map(|nodes| nodes.iter().map(view).collect());
+        let progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
         let (state, sentence) = match (&record.halt, &record.aborted, &record.runner) {
             (_, aborted, _) if is_ending(&roll) => {
                 let by = aborted.as_ref().map(|who| format!("aborted by {who}, ")).unwrap_or_default();
@@ -146,6 +169,7 @@ impl RollStatus {
             (_, Some(who), _) => (StatusWord::Aborted, format!("aborted by {who}, with nodes to finish")),
             (Some(halt), ..) => (StatusWord::Halted, format!("halted: {}", halt.message)),
             (None, None, _) if record.paused => (StatusWord::Paused, String::from("paused")),
+            _ if let Some(starting) = starting => (StatusWord::Starting, starting.clone()),
             (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
                 // The time is that of another computer, whose clock may differ.
                 None => (StatusWord::Running, format!("{} runs it", runner.who)),
@@ -156,13 +180,19 @@ impl RollStatus {
             },
             (None, None, None) => (StatusWord::NotRunning, String::from("not running")),
         };
-        Self { roll, record, progress, state, sentence }
+        let is_run = starting.is_some() || is_seen(&record, now);
+        Self { roll, record, progress, state, sentence, is_run }
     }
 }
 
 /// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
 fn is_ending(roll: &Roll) -> bool {
     roll.nodes.iter().all(RollNode::is_leaving)
+}
+
+/// Whether a program runs the roll, as far as is known.
+fn is_seen(record: &RollRecord, now: Timestamp) -> bool {
+    record.runner.as_ref().is_some_and(|runner| seconds_ago(runner.at, now).is_none())
 }
 
 /// For how many seconds a heartbeat is overdue; none if it is not.
@@ -182,7 +212,7 @@ fn row(status: &RollStatus) -> Vec<(Style, String)> {
 }
 
 fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<(), Error> {
-    let RollStatus { roll, record, progress, sentence, .. } = status;
+    let RollStatus { roll, record, progress, sentence, is_run, .. } = status;
     out.data(&Line::new(format!(
         "roll {}: {} done, {} left, {sentence}",
         roll.name,
@@ -208,8 +238,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
     if let Some(windows) = roll.settings.windows.describe(now) {
         out.data(&Line::new(format!("window {windows}")))?;
     }
-    let is_seen = record.runner.as_ref().is_some_and(|runner| seconds_ago(runner.at, now).is_none());
-    if !is_seen && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
+    if !is_run && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
         let left = unfinished(Some(roll), record);
         let again = match run_again(&left).as_slice() {
             [] => String::new(),
@@ -307,7 +336,7 @@ mod tests {
     /// What is printed about a roll of this maintenance: its first line, and the hints.
     fn check(object: NodeMaintenance, state: &str, hints: &str) {
         let (mut out, captured) = output();
-        print(&[object], None, Some("r"), OutputFormat::Table, &mut out).unwrap();
+        print(&[object], None, &BTreeMap::new(), Some("r"), OutputFormat::Table, &mut out).unwrap();
         let first = captured.data().lines().next().map(str::to_owned);
         assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
         assert_eq!(captured.messages(), hints);
@@ -328,10 +357,33 @@ mod tests {
             ),
         ] {
             let (mut out, captured) = output();
-            print(&[object], None, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+            let json = OutputFormat::Data(DataFormat::Json);
+            print(&[object], None, &BTreeMap::new(), Some("r"), json, &mut out).unwrap();
             let document: Value = serde_json::from_str(&captured.data()).unwrap();
             assert_eq!((&document["state"], &document["message"]), (&json!(state), &json!(message)));
         }
+    }
+
+    #[test]
+    fn a_roll_whose_job_is_starting_is_not_to_be_resumed() {
+        let of_job = |is_starting: bool| {
+            let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+            object.annotations_mut().insert(STATE.into(), json!({"revision": 2}).to_string());
+            let job = ("r".to_owned(), "Job a/b is starting: its pod is not scheduled".to_owned());
+            let jobs = BTreeMap::from_iter(is_starting.then_some(job));
+            let (mut out, captured) = output();
+            print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+            let (first, hints) = (captured.data().lines().next().map(str::to_owned), captured.messages());
+            let (mut out, captured) = output();
+            print(&[object], None, &jobs, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+            let document: Value = serde_json::from_str(&captured.data()).unwrap();
+            (first.unwrap(), hints, document["state"].clone())
+        };
+        let starting = "roll r: 0 done, 1 left, Job a/b is starting: its pod is not scheduled";
+        assert_eq!(of_job(true), (starting.to_owned(), String::new(), json!("starting")));
+        let (first, hints, state) = of_job(false);
+        assert_eq!((first.as_str(), state), ("roll r: 0 done, 1 left, not running", json!("notRunning")));
+        assert!(hints.contains("`kubectl nm roll resume r` continues it"), "{hints}");
     }
 
     #[test]

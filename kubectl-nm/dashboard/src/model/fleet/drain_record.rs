@@ -9,7 +9,7 @@ use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
 use nm_core::maintenance::changes::MaintenanceChange;
-use nm_core::maintenance::{blocked_pods, cordoned_since, drain_result, node, status, uid};
+use nm_core::maintenance::{blocked_pods, cordoned_since, drain_result, headline, node, status, uid};
 use nm_core::terminal::text::counted;
 use nm_shared::{NodeMaintenance, PodReference};
 
@@ -90,13 +90,20 @@ impl DrainRecords {
         [vec![result], seen].concat()
     }
 
-    /// The nodes whose drains were seen to end, with their summaries. `find` finds a maintenance by its uid.
+    /// The nodes whose drains were seen to end, with their summaries. `find` finds a maintenance by its uid. `with_states`:
+    /// whether the states of the maintenances are shown, too. Their results are not shown twice then.
     pub(crate) fn ended<'a>(
         &self,
         find: impl Fn(&str) -> Option<&'a NodeMaintenance>,
+        with_states: bool,
     ) -> Vec<(String, Vec<String>)> {
         let summary = |(uid, node, last): &(String, String, Vec<String>)| {
-            let lines = find(uid).map_or_else(|| last.clone(), |object| self.summary(object));
+            let Some(object) = find(uid) else { return (node.clone(), last.clone()) };
+            let mut lines = self.summary(object);
+            if with_states {
+                let state = headline(object).to_string();
+                lines.retain(|line| !state.contains(line));
+            }
             (node.clone(), lines)
         };
         self.ended.iter().map(summary).collect()
@@ -243,15 +250,16 @@ mod tests {
                 "blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
             ]
         );
-        assert_eq!(records.ended(|_| Some(&last)).len(), 1);
-        assert_eq!(records.ended(|_| None)[0].1, Vec::<String>::new(), "it is not known what became of it");
+        assert_eq!(records.ended(|_| Some(&last), false).len(), 1);
+        let unknown = &records.ended(|_| None, false)[0].1;
+        assert_eq!(*unknown, Vec::<String>::new(), "it is not known what became of it");
     }
 
     #[test]
     fn a_drain_that_was_over_before_has_only_what_its_object_says() {
         let (records, last) = follow(vec![draining(130, &[], &json!([]))]);
         assert_eq!(records.summary(&last), ["5 pods gone in 2m10s"]);
-        assert!(records.ended(|_| Some(&last)).is_empty());
+        assert!(records.ended(|_| Some(&last), false).is_empty());
         let (records, last) = follow(vec![draining(5, &["a"], &json!([]))]);
         assert_eq!(records.summary(&last), Vec::<String>::new());
     }
@@ -261,7 +269,18 @@ mod tests {
         let (mut records, last) = follow(vec![draining(5, &["a"], &json!([])), draining(9, &[], &json!([]))]);
         let summary = records.summary(&last);
         records.observe(&[MaintenanceChange::Deleted(Arc::new(last))], Timestamp::UNIX_EPOCH);
-        assert_eq!(records.ended(|_| None), [("n1".to_owned(), summary)]);
+        assert_eq!(records.ended(|_| None, true), [("n1".to_owned(), summary)]);
+    }
+
+    #[test]
+    fn a_result_that_the_state_of_the_maintenance_shows_is_not_shown_again() {
+        let (records, mut last) = follow(vec![draining(5, &["a"], &json!([])), draining(9, &[], &json!([]))]);
+        last.status.get_or_insert_default().departed_pods.get_or_insert_default();
+        let result = drain_result(&last).unwrap();
+        assert!(headline(&last).to_string().contains(&result), "{result}");
+        let lines = |with_states| records.ended(|_| Some(&last), with_states)[0].1.clone();
+        assert_eq!(lines(false)[0], result);
+        assert_eq!(lines(true), lines(false)[1..]);
     }
 
     #[test]

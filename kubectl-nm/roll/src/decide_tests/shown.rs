@@ -1,0 +1,69 @@
+//! What a program shows of a roll that another program runs.
+
+use super::*;
+use crate::observed::NodeView;
+
+/// What a viewer shows now; without permission to list nodes, or with it.
+fn shown(world: &World, lists_nodes: bool) -> Vec<NodeProgress> {
+    let roll = world.roll();
+    let record = roll.complete_record().unwrap();
+    let nodes = lists_nodes.then(|| world.observed.nodes.clone());
+    decide(&roll, &record, &Observed::shown_at(at(world.now), &roll, nodes)).progress
+}
+
+/// The program of the roll writes a heartbeat.
+fn beat(world: &mut World) {
+    world.ask();
+    world.decide(usize::MAX);
+}
+
+#[test]
+fn a_viewer_names_the_same_cause_as_the_program_that_runs_the_roll() {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Checking);
+    let key = || (String::from("n0"), Step::Checking);
+    let why = "the pod of DaemonSet kube-system/cni is not Ready";
+    world.observed.health.insert(key(), Health::Waiting(why.into()));
+    beat(&mut world);
+    assert_eq!(shown(&world, true), world.last.as_ref().unwrap().progress);
+    assert_eq!(shown(&world, false)[0].detail, why);
+    world.observed.health.insert(key(), Health::Healthy);
+    world.now += 1;
+    beat(&mut world);
+    let progress = &world.last.as_ref().unwrap().progress;
+    assert!(progress[0].ready_time.is_some(), "{progress:?}");
+    assert_eq!(shown(&world, true), *progress);
+    // In the next step, something else is probed.
+    world.run_to("n0", Step::Recovering);
+    world.decide(usize::MAX);
+    assert_eq!(shown(&world, true), world.last.as_ref().unwrap().progress);
+    assert_eq!(world.detail("n0"), "checking the workloads affected by its drain");
+}
+
+#[test]
+fn what_a_heartbeat_records_for_viewers_causes_no_write_of_its_own() {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Checking);
+    world.healthy("n0", Step::Checking);
+    beat(&mut world);
+    for why in ["a", "b", "c"] {
+        world.observed.health.insert(("n0".into(), Step::Checking), Health::Waiting(why.into()));
+        let writes = world.writes;
+        world.decide(usize::MAX);
+        assert_eq!(world.writes, writes);
+    }
+}
+
+#[test]
+fn without_permission_to_list_nodes_nothing_seems_to_be_missing_on_them() {
+    for step in [Step::Rejoining, Step::Checking, Step::Recovering] {
+        let mut world = World::with(RollSettings { expect_reboot: true, ..settings(&[1], 1) });
+        world.run_to("n0", Step::Acting);
+        world.write("n0", |record| record.step = step);
+        let unready = NodeView { ready_since: None, ..world.observed.nodes["n0"].clone() };
+        world.observed.nodes.insert("n0".into(), unready);
+        let (known, unknown) = (&shown(&world, true)[0].detail, &shown(&world, false)[0].detail);
+        assert!(["it is not Ready", "it has not rebooted"].contains(&known.as_str()), "{step:?}: {known}");
+        assert!(!unknown.starts_with("it "), "{step:?}: {unknown}");
+    }
+}

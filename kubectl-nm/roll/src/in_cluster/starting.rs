@@ -1,0 +1,125 @@
+//! A Job that is to run a roll while none of its pods does: before the first one has written a heartbeat, and between two.
+
+use kube::api::ListParams;
+use nm_core::client::cluster::Cluster;
+use nm_core::client::objects;
+use nm_core::error::Error;
+use serde_json::Value;
+
+use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
+
+/// That the Job of a roll which nobody runs is starting, and why its pod does not start, as far as its status shows that. None if
+/// no Job is to run the roll.
+///
+/// # Errors
+///
+/// If the Job cannot be read. Without permission to read its pods, nothing is known of them.
+pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<String>, Error> {
+    let Some(job) = objects::get(cluster, &runner_job::reference(roll)).await?.filter(runner_job::is_live)
+    else {
+        return Ok(None);
+    };
+    let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={roll}"));
+    let pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await.unwrap_or_default();
+    Ok(Some(words(roll, &job, &pods)))
+}
+
+fn words(roll: &str, job: &Value, pods: &[Value]) -> String {
+    let title = runner_job::title(roll);
+    if let Some(why) = pods.iter().find_map(pod_problem) {
+        return format!("{title} is starting: {why}");
+    }
+    match job["status"]["failed"].as_u64() {
+        None | Some(0) => format!("{title} is starting"),
+        // A pod that was evicted counts as failed.
+        Some(ended) => format!("{title} is starting again: {ended} of its pods failed or were evicted"),
+    }
+}
+
+/// Why a pod does not start; none if it does.
+fn pod_problem(pod: &Value) -> Option<String> {
+    let status = &pod["status"];
+    if status["phase"] != "Pending" || !pod["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut unscheduled =
+        conditions.filter(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False");
+    let containers = status["containerStatuses"].as_array().into_iter().flatten();
+    let mut waiting = containers.map(|container| &container["state"]["waiting"]).filter(|waiting| {
+        // These are what every pod waits for.
+        let reason = waiting["reason"].as_str();
+        reason.is_some_and(|reason| !["ContainerCreating", "PodInitializing"].contains(&reason))
+    });
+    let text = |value: &Value| value.as_str().unwrap_or_default().trim_end_matches('.').to_owned();
+    let with_message = |what: String, value: &Value| match text(&value["message"]) {
+        message if message.is_empty() => what,
+        message => format!("{what}: {message}"),
+    };
+    unscheduled
+        .next()
+        .map(|condition| with_message(String::from("its pod is not scheduled"), condition))
+        .or_else(|| waiting.next().map(|waiting| with_message(text(&waiting["reason"]), waiting)))
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::fake_server::{cluster, failure};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(failed: u64, pod: &Value, expected: &str) {
+        let job = json!({"status": {"failed": failed}});
+        let words = words("r", &job, std::slice::from_ref(pod));
+        assert_eq!(words, format!("Job node-maintenance-rolls/nm-roll-r is starting{expected}"));
+    }
+
+    #[test]
+    fn a_job_is_starting_and_its_pod_shows_why_it_does_not_start() {
+        let pending = |status: Value| {
+            let mut pod = json!({"metadata": {}, "status": status});
+            pod["status"]["phase"] = json!("Pending");
+            pod
+        };
+        let waiting =
+            |waiting: Value| pending(json!({"containerStatuses": [{"state": {"waiting": waiting}}]}));
+        check(0, &Value::Null, "");
+        check(2, &Value::Null, " again: 2 of its pods failed or were evicted");
+        check(0, &waiting(json!({"reason": "ContainerCreating"})), "");
+        check(
+            1,
+            &waiting(json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image \"nm:1\""})),
+            ": ImagePullBackOff: Back-off pulling image \"nm:1\"",
+        );
+        let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 node(s) were unschedulable."});
+        let unscheduled = pending(json!({"conditions": [unscheduled]}));
+        check(
+            0,
+            &unscheduled,
+            ": its pod is not scheduled: 0/3 nodes are available: 3 node(s) were unschedulable",
+        );
+        let mut deleted = unscheduled;
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        check(0, &deleted, "");
+        check(0, &json!({"status": {"phase": "Running"}}), "");
+    }
+
+    #[tokio::test]
+    async fn a_job_is_only_starting_if_it_is_live_and_may_be_read() {
+        let read = async |job: (u16, Value)| {
+            let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next().unwrap() {
+                "pods" => failure(403, "Forbidden", "pods is forbidden"),
+                _ => job.clone(),
+            });
+            starting(&cluster, "r").await
+        };
+        let job = |spec: Value| json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "nm-roll-r"}, "spec": spec});
+        let is_starting = read((200, job(json!({})))).await.unwrap();
+        assert_eq!(is_starting.as_deref(), Some("Job node-maintenance-rolls/nm-roll-r is starting"));
+        assert_eq!(read((200, job(json!({"suspend": true})))).await.unwrap(), None);
+        assert_eq!(read(failure(404, "NotFound", "jobs.batch \"nm-roll-r\" not found")).await.unwrap(), None);
+        assert!(read(failure(403, "Forbidden", "jobs.batch is forbidden")).await.unwrap_err().is_forbidden());
+    }
+}
