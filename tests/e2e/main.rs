@@ -135,6 +135,7 @@ mod repository {
     mod evidence;
     mod gitops;
     mod links;
+    mod promises;
     mod reference;
     mod workflows;
 }

@@ -478,3 +478,18 @@ fn an_override_of_the_quorum_is_recorded_once() {
     let (notes, _) = said(&begun, observed());
     assert_eq!(notes, Vec::<String>::new(), "cordoned anew");
 }
+
+#[test]
+fn at_most_fifty_blocked_pods_are_listed_with_their_causes_and_all_are_counted() {
+    let keeps_data = maintenance(&json!({"spec": {"drain": {"deleteEmptyDirData": false}}}));
+    let with_data = |at: usize| {
+        let mut pod = DrainPod::clone(&pod_named(&format!("{at:02}"), &json!({})));
+        pod.has_empty_dir = true;
+        Arc::new(pod)
+    };
+    let pods = Some((0..60).map(with_data).collect());
+    let status = decide(&keeps_data, &ClusterState { pods, ..observed() }, now()).status.unwrap();
+    assert_eq!((status.blocked_pods.len(), status.pod_counts.blocked), (50, 60));
+    let has_cause = |pod: &BlockedPod| pod.reason == BlockReason::LocalStorage && !pod.message.is_empty();
+    assert!(status.blocked_pods.iter().all(has_cause), "{status:?}");
+}

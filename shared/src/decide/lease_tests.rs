@@ -70,3 +70,15 @@ fn the_lease_is_deleted_with_the_maintenance_if_it_is_ours() {
     let unobserved = decide(&over, &cordoned(), now()).release_lease;
     assert_eq!(unobserved, Some(LeaseRelease::Unobserved), "its creation may not be known");
 }
+
+#[test]
+fn a_drained_node_whose_lease_is_lost_for_good_returns_to_service_before_the_object_is_deleted() {
+    let drained = ClusterState { pods: Some(vec![]), ..cordoned() };
+    let new = maintenance(&json!({}));
+    let mut done = after(&new, &decide(&new, &drained, now()));
+    assert_eq!(done.status.as_ref().unwrap().phase, Some(Phase::Succeeded));
+    done.status.as_mut().unwrap().error_on_lease_count = 4;
+    let over = decide(&done, &ClusterState { lease: taken().lease, ..drained }, now());
+    assert_eq!(over.node.unwrap().0["spec"]["unschedulable"], Value::Null);
+    assert_eq!(over.status.unwrap().phase, Some(Phase::Failed));
+}

@@ -369,8 +369,9 @@ fn the_heir_of_a_node_from_another_group_restores_its_original_state() {
 #[test]
 fn a_node_without_our_marks_is_not_changed() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-    assert_eq!(uncordon(&parse(&node), CordonedBy::Nobody), None);
-    assert_eq!(uncordon(&parse(&node), CordonedBy::Medik8s), None);
+    for by in [CordonedBy::Nobody, CordonedBy::Medik8s, CordonedBy::NmReconciler] {
+        assert_eq!(uncordon(&parse(&node), by), None, "{by:?}");
+    }
 }
 
 /// What a person may remove from a node during its maintenance.

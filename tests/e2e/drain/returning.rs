@@ -1,9 +1,10 @@
 //! Returning pods: those that their owner recreates on the same node. Those that tolerate the cordon stay there, unless the drain
 //! waits for them.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::runtime::watcher;
 use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenanceStatus, Phase};
@@ -11,6 +12,7 @@ use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{
     patch_drain, start, start_with_drain, stop, until_drained, until_observed, until_status,
 };
+use nm_tests::manifests::the_one;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::evictions;
 use nm_tests::wait::{wait_for_uids, wait_until_all};
@@ -79,6 +81,29 @@ async fn pods_that_tolerate_the_cordon_are_evicted_once_and_stay_when_they_are_b
     patch_drain(&cluster, "e2e-tolerant", json!({"returningPods": "Stay"})).await;
     until_drained(&cluster, "e2e-tolerant").await;
     stop(&cluster, "e2e-tolerant").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reconcilers_own_pod_that_returns_to_the_only_node_stays_and_the_node_is_drained() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "own").await;
+    let mut spec = pinned_to(node);
+    let template = the_one::<Deployment>().spec.unwrap().template;
+    spec["tolerations"] = json!(template.spec.unwrap().tolerations);
+    workload.deployment_of("reconciler", 1, &spec).await;
+    let before = workload.until_running("reconciler", 1).await;
+    workload.pod_on(node, "web", json!({})).await;
+    let own = format!("{}/{}", workload.namespace(), before[0].name_any());
+    let _reconciler = Reconciler::start_with(&cluster, &["--own-pod", &own]);
+    start(&cluster, "e2e-own", node).await;
+    let is_back = |status: &NodeMaintenanceStatus| status.returned_pods.is_some();
+    until_status(&cluster, "e2e-own", "it is back", is_back).await;
+    let status = until_drained(&cluster, "e2e-own").await.status.unwrap();
+    assert_eq!((status.blocked_pods.len(), status.last_error.as_str()), (0, ""), "{status:?}");
+    let left = workload.pods().list(&ListParams::default()).await.unwrap().items;
+    assert!(left.len() == 1 && left[0].uid() != before[0].uid(), "{left:?}");
+    stop(&cluster, "e2e-own").await;
 }
 
 // Case 30.

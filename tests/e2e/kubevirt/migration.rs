@@ -191,6 +191,13 @@ async fn kubevirt_gets_no_requests_unless_a_node_has_vms() {
         until_drained(&cluster, "e2e-plain").await;
         stop(&cluster, "e2e-plain").await;
         assert_eq!(kubevirt_requests(&cluster), [], "with KubeVirt: {kubevirt}");
+        let looks_for_vms = |entry: &Entry| {
+            is_by_reconciler(entry)
+                && entry.metadata_only
+                && (entry.verb, &*entry.resource) == ("list", "pods")
+        };
+        let looked = cluster.sandbox().unwrap().requests().count(looks_for_vms);
+        assert_eq!(looked, 1, "pods of virtual machines are listed once, at the end");
     }
 }
 

@@ -1,11 +1,14 @@
 //! The reconciler's Deployment: its security, scheduling, availability and probes.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, Namespace, PodSpec, ResourceQuota};
+use k8s_openapi::api::core::v1::{Container, Namespace, Pod, PodSpec, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use nm_shared::Group;
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::returning::tolerates_cordon;
 use nm_tests::manifests::{all_of, read, service_account, the_one};
 use nm_tests::programs::program;
 use nm_tests::reconciler::without_settings;
@@ -54,6 +57,14 @@ fn the_pod_tolerates_a_drained_node_but_prefers_others() {
         assert_eq!(
             (found.operator.as_deref(), found.effect.as_deref()),
             (Some("Exists"), Some("NoSchedule"))
+        );
+    }
+    let object = Pod { spec: Some(pod()), ..Pod::default() };
+    for group in Group::ALL {
+        let stays = tolerates_cordon(&DrainPod::from(&object), group.drain_taint());
+        assert!(
+            stays,
+            "where it returns to the node of a {group:?} maintenance, the drain does not wait for it"
         );
     }
     let everything = tolerated.iter().any(|toleration| toleration.key.is_none());
@@ -133,8 +144,10 @@ fn the_container_has_probes_and_resource_requests() {
     }
     let resources = container.resources.unwrap();
     let requests = resources.requests.unwrap();
-    assert!(requests.contains_key("cpu") && requests.contains_key("memory"));
-    assert!(!resources.limits.unwrap().contains_key("cpu"), "a throttled leader renews its lease too late");
+    let limits = resources.limits.unwrap();
+    assert!(requests.contains_key("cpu"));
+    assert_eq!((requests["memory"].0.as_str(), limits["memory"].0.as_str()), ("64Mi", "512Mi"));
+    assert!(!limits.contains_key("cpu"), "a throttled leader renews its lease too late");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::admission::Reviewer;
+use kube_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
 use nm_tests::eviction_webhook;
 use nm_tests::eviction_webhook::{REFUSAL, refusal};
@@ -13,6 +14,7 @@ use nm_tests::maintenance::start;
 use nm_tests::nodes::configuration;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
 use nm_tests::rbac::{MaintenanceAccess, service_account};
+use nm_tests::requests::is_write;
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::{Value, json};
 
@@ -133,6 +135,28 @@ async fn plan_reports_each_pod_and_changes_nothing() {
     assert_eq!(outcomes, ["evicted", "evicted", "staying"]);
 
     assert_eq!(state(&cluster, &node).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_creates_a_maintenance_and_changes_nothing_else() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "started").await;
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
+    workload.pod_on(&node, "bare", json!({})).await;
+    let (marks, pods, maintenances) = state(&cluster, &node).await;
+    let _ = plugin(&cluster, &["start", &node]).await.ok();
+    assert_eq!(state(&cluster, &node).await, (marks, pods, maintenances + 1));
+    // Its dry runs of evictions change nothing.
+    let writes = |entry: &Entry| {
+        entry.user_agent.starts_with("kubectl-nm/") && is_write(entry) && entry.subresource != "eviction"
+    };
+    let sent = cluster.sandbox().unwrap().requests().all();
+    let sent: Vec<(&str, &str)> = sent
+        .iter()
+        .filter(|entry| writes(entry))
+        .map(|entry| (entry.verb, entry.resource.as_str()))
+        .collect();
+    assert_eq!(sent, [("create", "nodemaintenances")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,13 +6,21 @@ use kube_sandbox::faults::Target;
 use kube_sandbox::request_log::Entry;
 use nm_shared::Phase;
 use nm_tests::cluster::Cluster;
-use nm_tests::maintenance::{start, until_phase};
+use nm_tests::leader_election::{LONG_LEASE, until_leads};
+use nm_tests::maintenance::{start, stop, until_drained, until_phase};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::relay::Relay;
-use nm_tests::requests::{is_by_reconciler, until_requests};
+use nm_tests::requests::{by_reconciler, is_by_reconciler, until_requests, user_agent};
+use nm_tests::webhook::{serve_webhook, serve_webhook_too};
 
 /// Nodes in maintenance: each has a watch on its pods.
 const NODES: usize = 120;
+
+/// Of nodes, budgets, `DaemonSet`s, maintenances and leases, and two of definitions.
+const CLUSTER_WATCHES: usize = 7;
+
+/// Of the leader's lease, and of the certificate and the configuration of the webhook.
+const REPLICA_WATCHES: usize = 3;
 
 /// Enough nodes for watches on several connections.
 const SEVERAL: usize = 40;
@@ -34,12 +42,30 @@ async fn many_nodes_in_maintenance_need_few_connections() {
     for index in 0..NODES {
         until_phase(&cluster, &format!("e2e-many-{index}"), Phase::Succeeded).await;
     }
-    let watches =
-        cluster.sandbox().unwrap().faults().open_watches(&Target::any().verb("watch").resource("pods"));
-    assert!(watches >= NODES, "each node has a watch: {watches}");
+    let faults = cluster.sandbox().unwrap().faults();
+    let open = faults.open_watches(&by_reconciler().verb("watch").resource("pods"));
+    assert_eq!(open, NODES, "each drained node has a watch");
+    assert_eq!(faults.open_watches(&by_reconciler().verb("watch")), CLUSTER_WATCHES + NODES);
     if let Some(open) = open_files(reconciler.pid()) {
         assert!(open < 64, "{open} files");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_has_three_watches_and_a_leader_those_of_the_cluster_too() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let leader = serve_webhook(&cluster, LONG_LEASE).await;
+    until_leads(&cluster, &leader).await;
+    let standby = serve_webhook_too(&cluster, LONG_LEASE).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, "e2e-watches", node).await;
+    until_drained(&cluster, "e2e-watches").await;
+    let open = |replica: &Reconciler| {
+        let its = Target::any().user_agent(&user_agent(replica.pid()));
+        cluster.sandbox().unwrap().faults().open_watches(&its.verb("watch"))
+    };
+    assert_eq!((open(&leader), open(&standby)), (REPLICA_WATCHES + CLUSTER_WATCHES + 1, REPLICA_WATCHES));
+    stop(&cluster, "e2e-watches").await;
 }
 
 /// A reconciler that reaches the API server through a relay.

@@ -47,6 +47,7 @@ async fn every_node_is_drained_acted_on_checked_and_returned() {
         assert_eq!(configuration(&cluster.node(node).await), *marks, "{node} is as before");
     }
     assert_eq!((&roll.summary()["state"], &roll.summary()["done"]), (&json!("done"), &json!(3)));
+    assert!(under_way(&roll).1.values().all(|most| *most == 1), "one after another: {:#?}", roll.lines);
     let left = cluster.maintenances().list(&ListParams::default()).await.unwrap();
     assert!(!left.items.iter().any(|object| nodes[..3].contains(&object.spec.node_name)));
     let moved = before.iter().filter(|pod| nodes[..3].iter().any(|node| node == node_of(pod))).count();

@@ -1,6 +1,7 @@
 //! The webhook's refusals and warnings, as kubectl prints them.
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
@@ -240,10 +241,18 @@ async fn without_a_webhook_nothing_is_created_and_nodes_can_be_returned_to_servi
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     maintenances.patch("e2e-returned", &PatchParams::default(), &label).await.unwrap();
     maintenances.delete("e2e-returned", &DeleteParams::default()).await.unwrap();
+    let kept = maintenances.get("e2e-returned").await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_some(), "it can be deleted");
+    assert!(is_unschedulable(&cluster.node(&nodes[0]).await), "while no reconciler runs");
     // This reconciler does not serve the webhook, so the finalizer is removed without it.
     cluster.sandbox().unwrap().cluster().admission.services.withdraw(&namespace(), WEBHOOK);
     let _other = Reconciler::start(&cluster);
     until_gone(&cluster, "e2e-returned").await;
+    assert!(!is_unschedulable(&cluster.node(&nodes[0]).await));
+}
+
+fn is_unschedulable(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 #[tokio::test(flavor = "multi_thread")]

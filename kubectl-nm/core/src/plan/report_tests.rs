@@ -98,18 +98,22 @@ fn an_existing_maintenance_keeps_its_drain_settings_unless_others_are_requested(
 
 #[test]
 fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
-    let planned = |returning_pods: ReturningPods, zone: &str| {
+    let owned_by = |owners: &str, returning_pods: ReturningPods, zone: &str| {
         let mut operator = Pod::clone(&pod("operator-0", &json!({"name": "v"})));
         let tolerations = json!([{"operator": "Exists"}]);
         operator.spec = serde_json::from_value(json!({"containers": [], "tolerations": tolerations,
             "nodeSelector": {"zone": zone}}))
         .unwrap();
+        if owners == "nobody" {
+            operator.metadata.owner_references = None;
+        }
         let mut snapshot = snapshot(&["n1", "n2"], vec![Arc::new(operator)]);
         let first = snapshot.nodes.as_mut().unwrap().iter_mut().find(|known| node::name(known) == "n1");
         first.unwrap().metadata.labels.get_or_insert_default().insert("zone".into(), "a".into());
         let drain = DrainSpec { returning_pods, ..DrainSpec::default() };
         report(&["n1"], Some(&drain), snapshot, &[])
     };
+    let planned = |returning_pods, zone| owned_by("a controller", returning_pods, zone);
     let stays = planned(ReturningPods::Stay, "a");
     let text = lines(&stays);
     assert!(text.contains("may return and then stays: it tolerates the cordon"), "{text}");
@@ -121,6 +125,7 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     let document = document::document(&stays)["pods"][0].clone();
     assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));
     assert!(lines(&planned(ReturningPods::Wait, "a")).contains("block the drain: it tolerates the cordon"));
+    assert!(!lines(&owned_by("nobody", ReturningPods::Stay, "a")).contains("may return"));
     let elsewhere = planned(ReturningPods::Stay, "b");
     assert!(!lines(&elsewhere).contains("may return") && elsewhere.lacks_capacity());
 }
