@@ -2,19 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use kube_sandbox::cluster::Cluster;
 use kube_sandbox::resource::{JOBS, NODES, PODS};
-use kube_sandbox::store::{Change, Collection, Object};
+use kube_sandbox::store::{Change, Collection, Object, State};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::runner_pods::NAMESPACE;
-use crate::wait::in_time;
 
 /// The namespace of the DaemonSet of a sandbox, whose pods stay.
 const SYSTEM: &str = "kube-system";
+
+/// A roll in which no node is done for so long does not go on, even if the pool is large and the machine is slow.
+const STALLED: Duration = Duration::from_secs(300);
 
 /// The counts so far.
 #[derive(Debug, Default)]
@@ -69,7 +72,8 @@ impl PoolCensus {
     /// Waits until so many nodes are done, as long as another one is done from time to time.
     pub async fn until_done(&mut self, nodes: usize) {
         while *self.changes.borrow_and_update() < nodes {
-            in_time("another node is done", self.changes.changed()).await.unwrap();
+            let changed = tokio::time::timeout(STALLED, self.changes.changed()).await;
+            changed.expect("another node is done").unwrap();
         }
     }
 }
@@ -78,7 +82,7 @@ async fn follow(cluster: Arc<Cluster>, counts: Arc<Mutex<Counts>>, done: watch::
     let maintenances = Collection::named("nodemaintenance.medik8s.io", "nodemaintenances");
     let watched = [&NODES, &PODS, &JOBS, &maintenances];
     let mut wake = cluster.store.subscribe();
-    let mut seen = cluster.store.read(|state| state.revision());
+    let mut seen = cluster.store.read(State::revision);
     loop {
         wake.borrow_and_update();
         let mut all: Vec<(&Collection, Change)> = cluster.store.read(|state| {

@@ -73,8 +73,8 @@ pub struct Cost {
     pub runner_pods: usize,
     /// Until the Job was complete.
     pub wall: Duration,
-    /// Requests of the program in the cluster.
-    pub runner_requests: usize,
+    /// Requests of the program in the cluster, by verb and resource.
+    pub runner_requests: BTreeMap<String, usize>,
     /// Requests of nm-reconciler without evictions and events.
     pub reconciler_requests: usize,
     /// Evictions that the API server accepted, refused, and did not answer.
@@ -98,7 +98,7 @@ impl Cost {
             self.most_unavailable,
             pool.wave,
             self.runner_pods,
-            per(self.runner_requests, pool.nodes),
+            per(self.runner_requests.values().sum(), pool.nodes),
             per(self.reconciler_requests, pool.nodes),
         )
     }
@@ -142,6 +142,7 @@ pub async fn roll(builds: &Builds, pool: Pool, crashes: &[Crash]) -> Cost {
     until_complete(&cluster).await;
     let wall = began.elapsed();
 
+    let after = nodes(&cluster).await;
     let counts = census.counts();
     let once = |what: &str, all: &BTreeMap<String, usize>| {
         let other: Vec<_> = all.iter().filter(|(_, times)| **times != 1).collect();
@@ -155,16 +156,16 @@ pub async fn roll(builds: &Builds, pool: Pool, crashes: &[Crash]) -> Cost {
     assert!(counts.deleted_in_service.is_empty(), "{:?}", counts.deleted_in_service);
     assert!(counts.most_unavailable <= pool.wave, "{} at once", counts.most_unavailable);
     assert_eq!(counts.unavailable.len(), 0);
-    let after = nodes(&cluster).await;
     for (before, after) in before.iter().zip(&after) {
         node_is_as_before(after, &NodeMarks::none()).unwrap();
         others_are_untouched(after, before).unwrap();
     }
     let log = sandbox.requests().all();
-    let (mut runner_requests, mut reconciler_requests, mut evictions) = (0, 0, (0, 0, 0));
+    let mut runner_requests = BTreeMap::new();
+    let (mut reconciler_requests, mut evictions) = (0, (0, 0, 0));
     for entry in log.iter().filter(|entry| entry.at >= began_at) {
         if is_by_runner(entry) {
-            runner_requests += 1;
+            *runner_requests.entry(format!("{} {}", entry.verb, entry.resource)).or_default() += 1;
         } else if is_by_reconciler(entry) && entry.subresource == "eviction" {
             match entry.code {
                 201 => evictions.0 += 1,

@@ -51,7 +51,7 @@ async fn the_cost_of_a_roll_in_the_cluster_undisturbed_and_with_crashes() {
     let mut moves = Vec::new();
     for (name, crashes) in [("undisturbed", &[][..]), ("with crashes", &crashes)] {
         let cost = roll(&builds(), pool, crashes).await;
-        eprintln!("{}", cost.row(name, pool));
+        eprintln!("{}\n{:?}", cost.row(name, pool), cost.runner_requests);
         moves.push(cost.moves);
     }
     assert!(moves[1] * 50 <= moves[0] * 51, "{moves:?}: more than 2% more moves");

@@ -1,4 +1,4 @@
-//! The CronJob of `docs/how-to/roll-on-a-schedule.md`: its command, with the account and the permissions that the page grants.
+//! The `CronJob` of `docs/how-to/roll-on-a-schedule.md`: its command, with the account and the permissions that the page grants.
 
 use std::path::Path;
 
