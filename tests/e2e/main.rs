@@ -76,7 +76,7 @@ mod maintenance {
     mod suspended;
 }
 mod manifests {
-    mod alerts;
+    pub(crate) mod alerts;
     mod applied;
     mod deployment;
     mod field_managers;
@@ -146,16 +146,18 @@ mod roll {
     mod concurrent;
     mod control;
     mod halt;
+    mod halted_alert;
     mod health;
     mod hook_examples;
     mod in_cluster;
+    mod in_cluster_crashes;
     mod job;
     mod last_node;
     mod reboot;
     mod resume;
     mod retry;
-    mod runner_pods;
     mod running_roll;
+    mod schedule;
     mod unwritable;
     mod window;
 }

@@ -74,7 +74,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A sandbox with `nodes` nodes and no workload, whose pods start within 50 ms and terminate within 300 ms; or the
+    /// A sandbox with `nodes` nodes and no workload, whose pods start within 50 ms and terminate within 300 ms, and
+    /// whose Jobs wait for 100 ms after their first failure (a hundredth of what real ones do); or the
     /// cluster that `NM_E2E_KUBECONFIG` names, which must have at least as many nodes.
     ///
     /// The latter must be a cluster for tests: every `NodeMaintenance` is deleted first.
@@ -147,7 +148,9 @@ impl Cluster {
     pub async fn bare_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
         let files = tempfile::tempdir().unwrap();
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
-        let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
+        let job_backoff = Duration::from_millis(100);
+        let options = Options { nodes, pods, start_delay, stop_delay, job_backoff };
+        let sandbox = Sandbox::start(options).await.unwrap();
         let sandbox =
             if enforces_owner_references() { sandbox.enforcing_owner_references() } else { sandbox };
         let sandbox = prepare(sandbox);

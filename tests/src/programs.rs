@@ -106,6 +106,11 @@ pub async fn plugin_of(kubeconfig: &Path, args: &[&str]) -> Outcome {
     run(program("kubectl-nm"), kubeconfig, args).await
 }
 
+/// Runs any build of the plugin against `cluster`, without a terminal.
+pub async fn plugin_build(program: &Path, cluster: &Cluster, args: &[&str]) -> Outcome {
+    run(program.to_owned(), cluster.kubeconfig(), args).await
+}
+
 /// Runs kubectl against `cluster`; `None` where there is no kubectl, and the test is reported as skipped.
 pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
     if !has_kubectl() {

@@ -15,7 +15,7 @@ use nm_tests::skip::has_program;
 use serde_json::Value;
 
 /// The specification of the `PrometheusRule`, which is also the format of a file of rules.
-fn rules() -> Value {
+pub(crate) fn rules() -> Value {
     let files = files_of("components/alerts/kustomization.yaml");
     assert_eq!(files.len(), 1);
     read(&files[0])["spec"].take()
@@ -27,7 +27,7 @@ fn alerts() -> Vec<Value> {
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
-fn promtool(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();

@@ -22,7 +22,10 @@ struct EmptyCluster {
 impl EmptyCluster {
     async fn start() -> Self {
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(50));
-        let sandbox = Sandbox::start(Options { nodes: 2, pods: 0, start_delay, stop_delay }).await.unwrap();
+        let sandbox =
+            Sandbox::start(Options { nodes: 2, pods: 0, start_delay, stop_delay, ..Options::default() })
+                .await
+                .unwrap();
         let files = tempfile::tempdir().unwrap();
         std::fs::write(files.path().join("kubeconfig"), sandbox.kubeconfig()).unwrap();
         Self { sandbox, files }

@@ -3,9 +3,9 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
-use kube::{Resource, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::RUN_FOR;
 use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
@@ -13,23 +13,28 @@ use nm_tests::files::temp_file;
 use nm_tests::maintenance::{maintenance, plan, until_gone};
 use nm_tests::programs::{Outcome, plugin};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::wait::{wait_until, wait_until_all};
-use nm_tests::workload::{node_of, pod_spec};
+use nm_tests::runner_pods::{NAMESPACE, RunnerPods, service_account};
+use nm_tests::wait::{in_time, wait_until, wait_until_all};
+use nm_tests::workload::{is_running, node_of, pod_spec};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::runner_pods::{NAMESPACE, RunnerPods, service_account};
 use super::running_roll::{abort, change_annotation};
 
 /// A Job for each node that ends after a moment, or never.
-fn action(ends: bool) -> NamedTempFile {
+pub(super) fn action(ends: bool) -> NamedTempFile {
     let annotations = if ends { json!({RUN_FOR: "300ms"}) } else { json!({}) };
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"backoffLimit": 0,
         "template": {"metadata": {"annotations": annotations}, "spec": pod_spec()}}});
     temp_file(job.to_string())
 }
 
-async fn begin(cluster: &Cluster, name: &str, nodes: &[String], action: &NamedTempFile) -> Outcome {
+pub(super) async fn begin(
+    cluster: &Cluster,
+    name: &str,
+    nodes: &[String],
+    action: &NamedTempFile,
+) -> Outcome {
     let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
     let action = action.path().to_str().unwrap();
     let flags = ["--name", name, "--job", action, "--min-ready", "1s", "--yes", "--in-cluster"];
@@ -41,7 +46,7 @@ fn jobs(cluster: &Cluster) -> Api<Job> {
 }
 
 /// Waits until the Job that runs a roll is complete.
-async fn until_complete(cluster: &Cluster, roll: &str) {
+pub(super) async fn until_complete(cluster: &Cluster, roll: &str) {
     let is_complete = |job: Option<&Job>| {
         let status = job.and_then(|job| job.status.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -59,11 +64,11 @@ async fn until_record(cluster: &Cluster, node: &str, what: &str, is_so: impl Fn(
     .await;
 }
 
-/// A pod of the Job of a node that is none of these.
-async fn action_pod(cluster: &Cluster, earlier: &[&Pod]) -> Pod {
+/// A running pod of the Job of a node that is none of these. Before it runs, its end could be overwritten by its kubelet.
+pub(super) async fn action_pod(cluster: &Cluster, earlier: &[&Pod]) -> Pod {
     let is_new = |pod: &Pod| {
         pod.labels().contains_key("kubectl-nm.dev/roll")
-            && pod.meta().deletion_timestamp.is_none()
+            && is_running(pod)
             && earlier.iter().all(|earlier| earlier.uid() != pod.uid())
     };
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
@@ -73,7 +78,7 @@ async fn action_pod(cluster: &Cluster, earlier: &[&Pod]) -> Pod {
 }
 
 /// Lets the Job of a node succeed or fail. A pod that is deleted counts as failed, and the Job has no other attempt.
-async fn end_action(cluster: &Cluster, pod: &Pod, succeeds: bool) {
+pub(super) async fn end_action(cluster: &Cluster, pod: &Pod, succeeds: bool) {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     if succeeds {
         let ended = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
@@ -127,7 +132,11 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
 
     let (shown, document) = history(&cluster, "own").await;
     let first = shown.lines().next().unwrap();
-    assert!(first.starts_with("roll own: 3 of 3 nodes done, started by ") && first.contains(", ended at "));
+    let all = nodes.len();
+    assert!(
+        first.starts_with(&format!("roll own: {all} of {all} nodes done, started by "))
+            && first.contains(", ended at ")
+    );
     assert_eq!((&document["kind"], &document["state"]), (&json!("RollHistory"), &json!("done")));
     for node in &nodes {
         let is_done = |entry: &&Value| entry["node"] == *node && entry["outcome"] == "done";
@@ -137,7 +146,7 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     if cluster.is_sandbox() {
         for flags in [&[][..], &["-f"]] {
             let log = plugin(&cluster, &[&["roll", "logs", "own"], flags].concat()).await.ok();
-            assert_eq!(log.stdout.matches("Done (3 of 3 nodes)").count(), 1, "{log:?}");
+            assert_eq!(log.stdout.matches(&format!("Done ({all} of {all} nodes)")).count(), 1, "{log:?}");
         }
     }
 }
@@ -145,7 +154,7 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_history_of_a_roll_tells_who_aborted_it_and_outlives_the_job_that_its_resumption_replaces() {
     let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
+    let nodes = cluster.nodes().await[..2].to_vec();
     let _reconciler = Reconciler::start(&cluster);
     let _pods = RunnerPods::start(&cluster).await;
     let _ = begin(&cluster, "again", &nodes, &action(false)).await.ok();
@@ -184,7 +193,7 @@ async fn the_history_of_a_roll_tells_who_aborted_it_and_outlives_the_job_that_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_planned_roll_that_is_aborted_in_the_cluster_has_a_history() {
     let cluster = Cluster::start(2).await;
-    let nodes = cluster.nodes().await;
+    let nodes = cluster.nodes().await[..2].to_vec();
     let _reconciler = Reconciler::start(&cluster);
     let _pods = RunnerPods::start(&cluster).await;
     let _ = begin(&cluster, "aborted", &nodes, &action(false)).await.ok();
@@ -334,6 +343,12 @@ async fn the_account_of_rolls_can_write_only_maintenances_and_jobs_of_rolls() {
     };
     let maintenances: Api<NodeMaintenance> = Api::all(rolls.clone());
     plan(&cluster, "theirs", &nodes[0]).await;
+    // A policy takes effect some time after it was created.
+    let enforced = async {
+        let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+        while maintenances.patch("theirs", &dry, &patch).await.is_ok() {}
+    };
+    in_time("the policy takes effect", enforced).await;
     is_forbidden(maintenances.patch("theirs", &PatchParams::default(), &patch).await.map(drop));
     is_forbidden(maintenances.delete("theirs", &DeleteParams::default()).await.map(drop));
     let mut own = maintenance("own", &nodes[1]);

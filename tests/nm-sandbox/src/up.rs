@@ -64,8 +64,13 @@ pub(crate) async fn run(up: Up) -> io::Result<()> {
 
 async fn start(up: &Up) -> io::Result<Sandbox> {
     output::message(&format!("Starting {} nodes and {} pods …", up.nodes, up.pods));
-    let options =
-        Options { nodes: up.nodes, pods: up.pods, start_delay: up.start_delay, stop_delay: up.stop_delay };
+    let options = Options {
+        nodes: up.nodes,
+        pods: up.pods,
+        start_delay: up.start_delay,
+        stop_delay: up.stop_delay,
+        ..Options::default()
+    };
     let sandbox = Sandbox::start(options).await?;
     let crd = json!(nm_shared::api::crd::crd());
     sandbox.install_crd(crd).map_err(io::Error::other)?;

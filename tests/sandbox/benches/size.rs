@@ -53,7 +53,8 @@ async fn measure() -> Result<Vec<String>, Failure> {
         (from_environment("NM_SIZE_NODES", 5_000)?, from_environment("NM_SIZE_PODS", 150_000)?);
     println!("{nodes} nodes, {pods} pods and one more on each node");
     let began = Instant::now();
-    let options = Options { nodes, pods, start_delay: Duration::ZERO, stop_delay: Duration::ZERO };
+    let (start_delay, stop_delay) = (Duration::ZERO, Duration::ZERO);
+    let options = Options { nodes, pods, start_delay, stop_delay, ..Options::default() };
     let sandbox = Sandbox::start(options).await?;
     let mut figures = Figures::default();
     figures.add("all pods Ready", began.elapsed().as_secs_f64(), "s", MOST_SECONDS);

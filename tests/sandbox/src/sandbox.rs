@@ -31,6 +31,8 @@ pub struct Options {
     pub start_delay: Duration,
     /// From deletion to removal, at most the grace period.
     pub stop_delay: Duration,
+    /// How long a `Job` waits before it replaces its first failed pod. Each further failure doubles that, up to sixty times as long.
+    pub job_backoff: Duration,
 }
 
 impl Default for Options {
@@ -40,6 +42,7 @@ impl Default for Options {
             pods: 60,
             start_delay: Duration::from_millis(200),
             stop_delay: Duration::from_secs(1),
+            job_backoff: Duration::from_secs(10),
         }
     }
 }
@@ -76,7 +79,7 @@ impl Sandbox {
         let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
         let server = Server::start(cluster.clone()).await?;
         let pace = Pace { start: options.start_delay, stop: options.stop_delay };
-        let controllers = Controllers::start(&cluster, pace);
+        let controllers = Controllers::start(&cluster, pace, options.job_backoff);
         until_ready(&cluster, pods).await;
         cluster.store.write(|state| state.event_log.open());
         Ok(Self { cluster, server, controllers })
@@ -230,7 +233,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_sandbox_starts_with_all_its_pods_ready() {
-        let options = Options { nodes: 3, pods: 10, start_delay: Duration::ZERO, stop_delay: Duration::ZERO };
+        let (start_delay, stop_delay) = (Duration::ZERO, Duration::ZERO);
+        let options = Options { nodes: 3, pods: 10, start_delay, stop_delay, ..Options::default() };
         let sandbox = Sandbox::start(options).await.unwrap();
         let pods: Vec<Object> = sandbox.cluster().store.read(|state| state.list(&PODS, None).collect());
         assert_eq!(pods.len(), 13);

@@ -88,7 +88,7 @@ impl World {
     /// A cluster without workload and without a reconciler.
     pub(crate) async fn new(setup: Setup, timeout: Duration, hook: StepHook) -> Arc<Self> {
         let (start_delay, stop_delay) = (Duration::from_millis(200), Duration::from_millis(1500));
-        let options = Options { nodes: setup.nodes, pods: 0, start_delay, stop_delay };
+        let options = Options { nodes: setup.nodes, pods: 0, start_delay, stop_delay, ..Options::default() };
         let mut sandbox = Sandbox::start(options).await.unwrap();
         if let Some(migration) = setup.kubevirt {
             sandbox = sandbox.with_kubevirt(migration).unwrap();

@@ -181,6 +181,15 @@ mod tests {
     }
 
     #[test]
+    fn each_version_computes_the_same_digest_of_the_same_settings() {
+        // Otherwise, a Job of another version could not run a roll. A new setting is left out unless it is used.
+        assert_eq!(
+            settings().digest(),
+            "sha256:f4c5519c302ed0bbf563b91a179859463d1eff18060dd22174e8dee42568eca7"
+        );
+    }
+
+    #[test]
     fn the_template_is_a_job_that_a_roll_may_run() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), JOB_TEMPLATE).unwrap();

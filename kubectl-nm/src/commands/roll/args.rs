@@ -322,7 +322,8 @@ pub(super) struct ResumeArgs {
     #[arg(long)]
     pub(super) here: bool,
 
-    /// The image for the Job of a roll that was started with --in-cluster; the default is the image of nm-reconciler
+    /// The image for the Job of a roll that was started with --in-cluster. A Job with another image is replaced. The default is
+    /// the Job as it is, or the image of nm-reconciler for a new one
     #[arg(long, value_name = "IMAGE", conflicts_with = "here")]
     pub(super) runner_image: Option<String>,
 

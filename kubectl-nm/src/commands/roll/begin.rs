@@ -133,7 +133,7 @@ pub(super) async fn run(
     }
     let (roll, record) = claimed?;
     if let Some(job) = runner {
-        if let Err(error) = in_cluster::ensure(cluster, &job, None).await {
+        if let Err(error) = in_cluster::ensure(cluster, &job, args.runner_image.as_deref(), None).await {
             delete(&created, cluster, out).await?;
             return Err(error);
         }

@@ -45,17 +45,21 @@ pub(super) async fn planned(
     Ok(Some(job))
 }
 
-/// Creates the Job, unless it runs already. One that has ended, or that runs other settings, is replaced. The history of a roll
-/// that continues is kept.
+/// Creates the Job, unless it runs already. One that has ended, that runs other settings or whose image is not the `given` one is
+/// replaced. The history of a roll that continues is kept.
 pub(super) async fn ensure(
     cluster: &Cluster,
     job: &Value,
+    given: Option<&str>,
     continued: Option<(&str, &mut Output)>,
 ) -> Result<(), Error> {
     if let Some(found) = objects::get(cluster, job).await? {
-        let args = |job: &Value| job.pointer("/spec/template/spec/containers/0/args").cloned();
+        let container =
+            |job: &Value| job.pointer("/spec/template/spec/containers/0").cloned().unwrap_or_default();
+        let (runs, wanted) = (container(&found), container(job));
+        let is_same = runs["args"] == wanted["args"] && given.is_none_or(|image| runs["image"] == image);
         let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
-        if !runner_job::has_ended(&found) && !is_leaving && args(&found) == args(job) {
+        if !runner_job::has_ended(&found) && !is_leaving && is_same {
             return Ok(());
         }
         if let Some((roll, out)) = continued {

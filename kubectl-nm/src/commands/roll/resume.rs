@@ -146,7 +146,8 @@ async fn resume_in_cluster(
         Ok(RollRecord { paused: false, halt: None, aborted: None, runner, ..record })
     })
     .await?;
-    in_cluster::ensure(cluster, &job, Some((name, out))).await?;
+    let given = args.runner_image.as_deref();
+    in_cluster::ensure(cluster, &job, given, Some((name, out))).await?;
     out.data(&Line::new(format!("roll {name} continues in the cluster: {}", runner_job::title(name))))?;
     Ok(Exit::Done)
 }

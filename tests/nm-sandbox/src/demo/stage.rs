@@ -17,7 +17,8 @@ use crate::{output, programs};
 /// pods run.
 pub(super) async fn start(nodes: usize, namespaces: &[&str], apps: &[App]) -> io::Result<Sandbox> {
     let (start_delay, stop_delay) = (Duration::from_millis(300), Duration::from_secs(1));
-    let sandbox = Sandbox::start(Options { nodes, pods: 0, start_delay, stop_delay }).await?;
+    let sandbox =
+        Sandbox::start(Options { nodes, pods: 0, start_delay, stop_delay, ..Options::default() }).await?;
     let cluster = sandbox.cluster();
     sandbox.install_crd(json!(nm_shared::api::crd::crd())).map_err(io::Error::other)?;
     for namespace in namespaces {

@@ -25,6 +25,7 @@ pub use nodes::kubelet;
 pub use crate::model::volume;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -40,8 +41,8 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Starts all of them. Call it within a tokio runtime.
-    pub fn start(cluster: &Arc<Cluster>, pace: Pace) -> Self {
+    /// Starts all of them. A job whose first pod has failed waits for `job_backoff`. Call it within a tokio runtime.
+    pub fn start(cluster: &Arc<Cluster>, pace: Pace, job_backoff: Duration) -> Self {
         let mut controllers = Self { tasks: JoinSet::new() };
         controllers.add(cluster, Kubelets::new(pace));
         controllers.add(cluster, nodes::scheduler::Scheduler::default());
@@ -51,7 +52,7 @@ impl Controllers {
         controllers.add(cluster, endpoint_slices::EndpointSlices::default());
         controllers.add(cluster, workloads::daemonset::DaemonSets::default());
         controllers.add(cluster, workloads::statefulset::StatefulSets::new());
-        controllers.add(cluster, workloads::job::Jobs::new());
+        controllers.add(cluster, workloads::job::Jobs::new(job_backoff));
         controllers.add(cluster, garbage_collector::GarbageCollector::default());
         controllers.add(cluster, namespace::Namespaces::default());
         controllers.add(cluster, nodes::pod_gc::PodGc::default());

@@ -18,6 +18,9 @@ use crate::workload::{self, App, Kind};
 
 pub(crate) const PACE: Pace = Pace { start: Duration::from_millis(200), stop: Duration::from_secs(1) };
 
+/// As in Kubernetes.
+pub(crate) const JOB_BACKOFF: Duration = Duration::from_secs(10);
+
 pub(crate) struct TestCluster {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) controllers: Controllers,
@@ -29,7 +32,7 @@ impl TestCluster {
         let cluster = Arc::new(Cluster::new(Clock::start()));
         workload::seed_nodes(&cluster, nodes).unwrap();
         workload::seed_namespace(&cluster, "ns").unwrap();
-        let controllers = Controllers::start(&cluster, PACE);
+        let controllers = Controllers::start(&cluster, PACE, JOB_BACKOFF);
         Self { cluster, controllers }
     }
 

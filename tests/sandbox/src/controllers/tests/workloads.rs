@@ -153,6 +153,22 @@ async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_waits_longer_before_each_pod_that_replaces_a_failed_one() {
+    let test = TestCluster::new(2);
+    test.run(App::new(Kind::Job, "ns", "import")).await;
+    for wait in [10, 20, 40] {
+        let evicted = test.read(|state| pods(state).remove(0));
+        test.evict(&evicted).unwrap();
+        let now = test.cluster.clock.now();
+        let replaces = |state: &State| pods(state).iter().any(|pod| pod::uid(pod) != pod::uid(&evicted));
+        test.until("it is replaced", replaces).await;
+        let waited = test.cluster.clock.now().duration_since(now).as_secs();
+        assert_eq!(waited, wait);
+        test.until("it runs", |state| ready(state).len() == 1 && pods(state).len() == 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_fails_when_more_pods_are_deleted_than_it_may_lose_but_not_by_those_it_lets_go() {
     let test = TestCluster::new(2);
     test.run(App::new(Kind::Job, "ns", "import").replicas(3).annotation(annotations::RUN_FOR, "1h")).await;

@@ -174,7 +174,8 @@ async fn a_role_with_the_label_adds_to_view_edit_and_admin() {
 
     let cluster = Arc::new(Cluster::new(Clock::start()));
     let api = Api::new(cluster.clone());
-    let _controllers = Controllers::start(&cluster, Pace { start: Duration::ZERO, stop: Duration::ZERO });
+    let pace = Pace { start: Duration::ZERO, stop: Duration::ZERO };
+    let _controllers = Controllers::start(&cluster, pace, Duration::ZERO);
     let mut grown = cluster.store.subscribe();
     let role = json!({"metadata": {"name": "see-maintenances",
         "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},

@@ -69,6 +69,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
         }
         ("batch", "jobs") => {
             errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
+            errors.extend(job_restart_policy(object));
         }
         ("policy", "poddisruptionbudgets") => errors.extend(budget(object)),
         ("storage.k8s.io", "volumeattachments") => errors.extend(volume_attachment::check(object, old)),
@@ -154,6 +155,22 @@ fn containers(spec: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
+/// A policy that is missing is `Always` by default.
+fn job_restart_policy(job: &Value) -> Vec<FieldError> {
+    let (field, policy) =
+        ("spec.template.spec.restartPolicy", &job["spec"]["template"]["spec"]["restartPolicy"]);
+    match policy.as_str() {
+        Some("OnFailure" | "Never") => Vec::new(),
+        None | Some("" | "Always") => {
+            vec![FieldError::required_because(field, "valid values: \"OnFailure\", \"Never\"")]
+        }
+        Some(_) => vec![
+            FieldError::unsupported(field, policy, &["Always", "OnFailure", "Never"]),
+            FieldError::unsupported(field, policy, &["OnFailure", "Never"]),
+        ],
+    }
+}
+
 fn workload(object: &Value, kind: &str) -> Vec<FieldError> {
     let spec = &object["spec"];
     let mut errors = selector::of_workload(&spec["selector"], "spec.selector", kind);
@@ -236,6 +253,7 @@ fn amount(spec: &Value, field: &str) -> Option<FieldError> {
 mod tests {
     use super::*;
     use crate::cluster::catalog::resource::built_in;
+    use crate::model::status_error::StatusError;
 
     fn validation_errors(plural: &str, object: &Value) -> Vec<String> {
         let known = built_in();
@@ -253,6 +271,31 @@ mod tests {
         assert_eq!(validation_errors("pods", &named("p")), ["spec.containers"]);
         let tainted = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a"}]}});
         assert_eq!(validation_errors("nodes", &tainted), ["metadata.taints[0].effect"]);
+    }
+
+    #[test]
+    fn a_job_whose_pods_would_be_restarted_forever_is_rejected() {
+        let known = built_in();
+        let resource = known.iter().find(|resource| resource.plural() == "jobs").unwrap();
+        let told = |policy: Option<&str>| {
+            let mut job = json!({"metadata": {"name": "x"}, "spec": {"template": {"spec": {
+                "containers": [{"name": "c", "image": "i"}]}}}});
+            if let Some(policy) = policy {
+                job["spec"]["template"]["spec"]["restartPolicy"] = json!(policy);
+            }
+            let errors = check(resource, &job, None, Part::Main);
+            StatusError::invalid("batch", "Job", "x", &errors).message
+        };
+        let field = "Job.batch \"x\" is invalid: spec.template.spec.restartPolicy";
+        let required = format!("{field}: Required value: valid values: \"OnFailure\", \"Never\"");
+        assert_eq!(told(None), required);
+        assert_eq!(told(Some("Always")), required);
+        assert_eq!(
+            told(Some("Sometimes")),
+            "Job.batch \"x\" is invalid: [spec.template.spec.restartPolicy: Unsupported value: \"Sometimes\": supported \
+             values: \"Always\", \"OnFailure\", \"Never\", spec.template.spec.restartPolicy: Unsupported value: \
+             \"Sometimes\": supported values: \"OnFailure\", \"Never\"]"
+        );
     }
 
     #[test]
