@@ -11,6 +11,17 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// Replaces a generated file at once: other tests may be reading it.
+pub fn replace(path: &Path, content: &str) {
+    let folder = path.parent().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    let file = NamedTempFile::new_in(folder).unwrap();
+    std::fs::write(file.path(), content).unwrap();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(file.path(), permissions).unwrap();
+    file.persist(path).unwrap();
+}
+
 /// A temporary file with this content.
 pub fn temp_file(content: impl AsRef<[u8]>) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();

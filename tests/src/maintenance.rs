@@ -125,7 +125,8 @@ pub async fn until_drained_without_errors(cluster: &Cluster, name: &str) {
     assert_eq!((status.last_error.as_str(), status.blocked_pods.len()), ("", 0));
     let all = status.eviction_pods;
     let condition = find(&status.conditions, ConditionType::Drained).unwrap();
-    assert_eq!(condition.message, format!("{all} of {all} pods are gone"));
+    let are = if all == 1 { "pod is" } else { "pods are" };
+    assert_eq!(condition.message, format!("{all} of {all} {are} gone"));
     assert!(!is_true(&status.conditions, ConditionType::Degraded), "{status:#?}");
 }
 

@@ -56,8 +56,9 @@ pub(crate) async fn run(
     let checking = || format!("checking {}", cluster.server());
     let report = progress::during(out, checking, Box::pin(report(namespace, cluster))).await?;
     let findings = findings(&report, Timestamp::now());
-    let unknown = findings.iter().filter(|finding| finding.result == CheckResult::Unknown).count();
-    let healthy = unknown == 0 && !findings.iter().any(|finding| finding.result == CheckResult::Fail);
+    let of = |result| findings.iter().filter(|finding| finding.result == result).count();
+    let (unknown, failed) = (of(CheckResult::Unknown), of(CheckResult::Fail));
+    let healthy = unknown == 0 && failed == 0;
     if let Some(format) = args.output {
         format.print(&json!({"healthy": healthy, "findings": findings}), out)?;
     } else {
@@ -66,8 +67,9 @@ pub(crate) async fn run(
         }
         if unknown > 0 {
             let all = findings.len();
+            let failed = if failed > 0 { format!(", and {failed} failed") } else { String::new() };
             out.message(&Line::new(format!(
-                "{unknown} of {all} checks could not be made, so the state of the installation is not fully known"
+                "{unknown} of {all} checks could not be made{failed}, so the state of the installation is not fully known"
             )));
         }
     }

@@ -283,7 +283,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
     let waits_for_hooks = maintenance::hold(object).is_some_and(|hold| !hold.hooks.is_empty());
     if !is_blocked && (causes.is_empty() || State::of(object) == State::Draining) {
         let outlook = match (State::of(object), context.reconcilers.leadership) {
-            (State::Drained, _) => "",
+            (State::Drained, _) | (_, Leadership::Lapsed(_)) => "",
             _ if waits_for_hooks => ": the maintenance continues when the hooks are removed",
             (_, Leadership::Held) => ": the maintenance continues on its own",
             _ => ": the maintenance continues as long as nm-reconciler runs",

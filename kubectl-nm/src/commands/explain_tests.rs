@@ -307,6 +307,11 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
     assert!(said.contains(expected) && !said.contains("Nothing is blocked") && is_blocked, "{said}");
     let (said, is_blocked) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !is_blocked, "another may take over: {said}");
+    assert!(said.ends_with("\nNothing is blocked.\n"), "{said}");
+    let mut held = running(0, &[]);
+    held["hold"] = json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": ""}]});
+    let (said, _) = explained_under(lapsed, &with_status("n1", held));
+    assert!(!said.contains("continues when the hooks are removed"), "nothing continues: {said}");
     let (said, is_blocked) = under(Leadership::Unknown);
     let expected = "\nNothing is blocked: the maintenance continues as long as nm-reconciler runs.\n";
     assert!(said.ends_with(expected) && !is_blocked, "{said}");

@@ -169,12 +169,12 @@ fn the_question_says_that_every_maintenance_is_deleted_with_the_crd() {
     let all = manifests::objects(&Settings::default());
     assert_eq!(
         asked(all.clone()),
-        "Remove nm-reconciler from namespace ns with these 25 objects, and with \
+        "Remove nm-reconciler from namespace ns with these 28 objects, and with \
          customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io every \
          NodeMaintenance in the cluster"
     );
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
-    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 24 objects");
+    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 27 objects");
     assert_eq!(
         format::located(&object("Deployment")),
         "deployment.apps/nm-reconciler (namespace node-maintenance)"

@@ -175,6 +175,16 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                 }
                 Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL),
                 found => {
+                    let runs =
+                        |deployment: &Value| deployment["status"]["availableReplicas"].as_u64() > Some(0);
+                    let is_known_to_run =
+                        found.as_ref().ok().and_then(|found| found.deployment.as_ref()).is_none_or(runs);
+                    if !is_known_to_run {
+                        return fail(
+                            NO_LEADER,
+                            "start the replicas first, as the check of nm-reconciler says",
+                        );
+                    }
                     let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
                     let logs =
                         format!("`kubectl -n {namespace} logs deployment/nm-reconciler` shows the cause");

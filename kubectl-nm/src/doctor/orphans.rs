@@ -128,7 +128,12 @@ pub(crate) fn maintenances(
     let waiting: Vec<&GroupedMaintenance> = maintenances.iter().filter(is_waiting).collect();
     if !waiting.is_empty() && !is_served {
         return fail(
-            format!("{} wait to be stopped, and there is no leader: {}", waiting.len(), names(&waiting)),
+            format!(
+                "{} {} to be stopped, and there is no leader: {}",
+                waiting.len(),
+                if waiting.len() == 1 { "waits" } else { "wait" },
+                names(&waiting)
+            ),
             "start nm-reconciler, which returns the nodes to service. Do not remove the finalizer: the nodes would stay cordoned",
         );
     }

@@ -194,6 +194,8 @@ fn rename(object: &mut Value, namespace: &str) {
             for (key, value) in fields.iter_mut() {
                 if key == "namespace" && value == NAMESPACE {
                     *value = json!(namespace);
+                } else if key == "namespaces" && *value == json!([NAMESPACE]) {
+                    *value = json!([namespace]);
                 } else {
                     rename(value, namespace);
                 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::Deployment;
+use nm_tests::files::replace;
 use nm_tests::manifests::{cluster_role, folder, the_one};
 use serde_json::{Value, json};
 
@@ -11,8 +12,7 @@ use serde_json::{Value, json};
 fn check(path: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     if std::env::var_os("NM_UPDATE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, generated).unwrap();
+        replace(&path, generated);
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(

@@ -122,7 +122,7 @@ async fn the_cause_is_that_of_the_replacement_and_not_its_budget() {
             IMAGE_MISSING,
             "true",
             "ImagePullBackOff",
-            "the image registry.k8s.io/pause:3.10 cannot be pulled (ImagePullBackOff).",
+            "the image registry.k8s.io/pause:3.10 cannot be pulled (ImagePullBackOff): ",
             "describe pod POD",
         ),
     ] {

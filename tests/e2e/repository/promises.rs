@@ -4,7 +4,7 @@
 //! quotes each sentence that has one of the words in [`STRONG`].
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nm_tests::files::repository;
 
@@ -54,7 +54,7 @@ fn promises(page: &str) -> Vec<Promise> {
     let (mut document, mut found) = (String::new(), Vec::new());
     for line in page.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
-            document = heading.trim_matches('`').to_owned();
+            heading.trim_matches('`').clone_into(&mut document);
         } else if let Some([quotation, tests]) = cells(line).as_deref()
             && *tests != "verified by"
         {
@@ -127,12 +127,13 @@ fn problems(tests: &str) -> Vec<String> {
     let (mut file, mut found, mut count) = (("", String::new()), Vec::new(), 0);
     for pair in parts.chunks_exact(2) {
         let (before, name) = (pair[0], pair[1]);
-        count += usize::from(!name.ends_with(".rs"));
+        let is_file = Path::new(name).extension().is_some_and(|extension| extension == "rs");
+        count += usize::from(!is_file);
         if before.ends_with("benchmark ") {
             if !repository().join(format!("tests/benches/{name}.rs")).exists() {
                 found.push(format!("there is no benchmark {name}"));
             }
-        } else if name.ends_with(".rs") {
+        } else if is_file {
             file = (name, read(name));
         } else if !has_test(&file.1, name) {
             found.push(format!("{} has no test {name}", file.0));

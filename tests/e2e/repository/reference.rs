@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use kube::api::DynamicObject;
 use nm_tests::cluster::Cluster;
-use nm_tests::files::repository;
+use nm_tests::files::{replace, repository};
 use nm_tests::maintenance::{start, until_drained, until_status};
 use nm_tests::manifests;
 use nm_tests::programs::{Outcome, plugin, program};
@@ -36,7 +36,7 @@ fn check(name: &str, section: &str, generated: &str) {
         rest.split_once(&end).unwrap_or_else(|| panic!("{name}: the section {section} has no end"));
     let expected = format!("{before}{begin}\n{}\n\n{end}{after}", generated.trim());
     if std::env::var_os("NM_UPDATE").is_some() {
-        std::fs::write(page(name), &expected).unwrap();
+        replace(&page(name), &expected);
     }
     let found = read(name);
     assert!(

@@ -9,7 +9,7 @@ use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::counted;
 
 /// What a surge of nm-reconciler needs.
-const SURGE_NEEDS: &str = "nm-reconciler needs the permission that `kubectl nm install --grant surge` grants";
+const SURGE_NEEDS: &str = "unless it is granted already, this needs `kubectl nm install --grant surge`";
 
 /// A change of the budget with which it allows evictions.
 struct Change {
@@ -90,7 +90,7 @@ impl Words<'_> {
     fn without_a_node(&self, never: &NeverAllows, left: &NoNodeLeft) -> (String, Vec<String>) {
         let (setting, patches) = self.changed_budgets(never);
         let cost = "until a node is left for its replacement";
-        let (change, mut commands) = if never.pods > 1 {
+        let (change, commands) = if never.pods > 1 {
             (
                 format!(
                     "set {setting}: one of its {} pods may then leave, and is missing {cost}",
@@ -120,9 +120,9 @@ impl Words<'_> {
         let mut advice = capitalized(&change);
         if never.is_of_deployment {
             advice = format!(
-                "{advice}; or add a node, and let the Deployment replace its pods before they leave: {SURGE_NEEDS}"
+                "{advice}; or add a node, or stop another maintenance, and then let the Deployment replace its pods before they \
+                 leave (spec.drain.surge)"
             );
-            commands.push(self.surge());
         }
         (advice, commands)
     }
