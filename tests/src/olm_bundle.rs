@@ -34,7 +34,8 @@ node-maintenance-operator, which must not run at the same time.
 Nodes in maintenance have a lease in the namespace `medik8s-leases`. OLM neither creates namespaces nor grants permissions in
 them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests. For events about maintenances and
 nodes, also apply `event_role.yaml` and `event_role_binding.yaml`, and for the policies that limit what nm-reconciler may change
-`node_policy.yaml`, `node_policy_binding.yaml`, `maintenance_policy.yaml` and `maintenance_policy_binding.yaml`.
+`node_policy.yaml`, `node_policy_binding.yaml`, `maintenance_policy.yaml` and `maintenance_policy_binding.yaml`. For a share of the
+API server's concurrency, apply `priority_level.yaml`, `flow_schema.yaml` and `lease_flow_schema.yaml`.
 
 Before you uninstall it, stop all maintenances (`kubectl nm stop --all`): only nm-reconciler returns nodes to service.";
 

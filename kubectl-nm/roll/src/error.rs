@@ -250,8 +250,9 @@ fn needs_computer(flag: &str) -> String {
 impl Failure for RollError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unknown(_) => String::from(
-                "a roll is gone when its last node is done; `kubectl nm roll status` lists the rolls that are left",
+            Self::Unknown(name) => format!(
+                "a roll is gone when its last node is done; `kubectl nm roll status {name}` shows what a roll in the cluster has \
+                 done, `kubectl nm roll status` lists the rolls that are left"
             ),
             Self::NotInRoll { .. } => {
                 String::from("`kubectl nm roll status` lists the rolls and their nodes")

@@ -160,7 +160,9 @@ pub(crate) async fn run(
         Err(error) => return Ok(report_partial(&error, applied.len(), plan.objects.len(), out)),
     }
     for object in &plan.removed {
-        let _ = objects::delete(cluster, object).await?;
+        if let Err(error) = objects::delete(cluster, object).await {
+            return Ok(report_partial(&error, applied.len(), plan.objects.len(), out));
+        }
         out.message(&Line::new(format!("{} deleted", format::located(object))));
     }
     if let Some(format) = args.output {

@@ -83,6 +83,10 @@ async fn after_three_throttled_evictions_in_a_row_all_evictions_wait_and_the_lea
     let sent: Vec<&Entry> =
         entries.iter().filter(|entry| is_meanwhile(entry) && is_eviction(entry)).collect();
     assert!(sent.is_empty(), "{sent:#?}");
+    let begun = entries.iter().rfind(|entry| entry.code == 429).unwrap().at;
+    let wait = SignedDuration::from_secs(RETRY_AFTER.into());
+    let later = entries.iter().filter(|entry| is_eviction(entry) && entry.at >= begun + wait).count();
+    assert_eq!(later, 40, "one after another, and the first three were throttled");
     assert!(renews_the_lease(&entries, is_meanwhile));
 }
 

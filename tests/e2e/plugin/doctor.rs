@@ -108,7 +108,7 @@ async fn a_finalizer_without_a_reconciler_is_a_failure() {
     cluster.maintenances().delete("held", &DeleteParams::default()).await.unwrap();
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(found.code, Some(1));
-    let message = "1 wait to be stopped, and there is no leader: held";
+    let message = "1 waits to be stopped, and there is no leader: held";
     assert_eq!(finding(&found, "maintenances"), ("fail".into(), message.into()));
 }
 

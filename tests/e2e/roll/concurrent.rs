@@ -39,10 +39,12 @@ async fn of_two_programs_that_resume_a_roll_at_once_one_runs_it() {
     let _reconciler = Reconciler::start(&cluster);
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().display();
-    // The first command waits until it is killed, the next one until the test writes to its pipe.
+    // The first command waits until it is killed, the next one until the test writes to its pipe. It is known which one it is
+    // before it prints anything.
     make_pipe(&folder.path().join("next"));
-    let command =
-        format!("echo run; echo run >> {path}/runs; mkdir {path}/first && sleep 600; cat {path}/next");
+    let command = format!(
+        "mkdir {path}/first 2> /dev/null && wait=600; echo run >> {path}/runs; echo run; sleep ${{wait:-0}}; cat {path}/next"
+    );
     let mut roll = RunningRoll::begin(&cluster, "raced", &nodes[..1], &["--run", &command]);
     roll.until("output", |line| line["text"] == "run").await;
     roll.signal("INT");
@@ -72,8 +74,9 @@ async fn the_command_of_a_program_whose_roll_is_taken_over_ends() {
     // The first command keeps a pipe open for as long as it or what it has started lives.
     let alive = folder.path().join("alive");
     make_pipe(&alive);
-    let command =
-        format!("echo run; mkdir {path}/first 2> /dev/null || exit 0; exec 3> {path}/alive; sleep 600");
+    let command = format!(
+        "mkdir {path}/first 2> /dev/null && wait=600 && exec 3> {path}/alive; echo run; sleep ${{wait:-0}}"
+    );
     let mut first = RunningRoll::begin(&cluster, "taken", &nodes[..1], &["--run", &command]);
     let ended = tokio::spawn(tokio::fs::read(alive));
     first.until("output", |line| line["text"] == "run").await;

@@ -219,7 +219,7 @@ async fn a_roll_that_is_aborted_in_the_cluster_finishes_the_node_whose_job_runs_
     let _ = begin(&cluster, "finishes", &nodes, &action(false)).await.ok();
     let pod = action_pod(&cluster, &[]).await;
     let aborted = plugin(&cluster, &["roll", "abort", "finishes", "--yes"]).await.ok();
-    let finishes = "roll finishes aborted: Job nm-roll-finishes finishes 1 node, and returns it to service\n";
+    let finishes = "roll finishes aborted: Job node-maintenance-rolls/nm-roll-finishes finishes 1 node, and returns it to service\n";
     assert!(aborted.stdout.ends_with(finishes) && !aborted.stderr.contains("kubectl nm stop"), "{aborted:?}");
     end_action(&cluster, &pod, true).await;
     until_complete(&cluster, "finishes").await;

@@ -175,8 +175,10 @@ async fn the_command_of_a_node_ends_if_somebody_stops_its_maintenance() {
     let (cluster, nodes, _reconciler) = pool(3).await;
     // The first command waits forever, all others end.
     let marker = tempfile::TempDir::new().unwrap();
-    let command =
-        format!("echo begun; mkdir {0}/first && sleep 600; touch {0}/ended-{{}}", marker.path().display());
+    let command = format!(
+        "mkdir {0}/first && wait=600; echo begun; sleep ${{wait:-0}}; touch {0}/ended-{{}}",
+        marker.path().display()
+    );
     let mut roll = RunningRoll::begin(&cluster, "stopped", &nodes[..2], &["--run", &command]);
     let first =
         roll.until("output", |line| line["text"] == "begun").await["node"].as_str().unwrap().to_owned();

@@ -20,7 +20,8 @@ use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, patch_drain, suspended,
+    abandoned_by_roll, by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go,
+    patch_drain, suspended,
 };
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
@@ -56,6 +57,9 @@ pub fn causes(
             .or_else(|| by_last_error(maintenance, kubectl)),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
+    if State::of(maintenance) == State::Drained {
+        causes.extend(abandoned_by_roll(maintenance, &facts.rolls, kubectl, now));
+    }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);

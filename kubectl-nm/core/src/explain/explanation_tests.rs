@@ -22,6 +22,26 @@ fn only(maintenance: &NodeMaintenance) -> Cause {
 }
 
 #[test]
+fn a_drained_node_whose_roll_nobody_runs_waits_for_somebody() {
+    let of_roll = |state: Value| {
+        let mut object = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
+        object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+        let annotation = ("kubectl-nm.dev/roll-state".to_owned(), state.to_string());
+        object.metadata.annotations = Some([annotation].into());
+        let facts = ClusterFacts::of_maintenances([&object]);
+        causes(&object, &Reconcilers::default(), &facts, "kubectl", now())
+    };
+    let runner = |at: &str| json!({"revision": 3, "runner": {"id": "a", "who": "ann@laptop", "at": at}});
+    for state in [json!({"revision": 3}), runner("2026-01-02T03:04:05Z")] {
+        let cause = of_roll(state).remove(0);
+        assert_eq!(cause.what, ["Nobody runs roll k2, so the node stays in maintenance."]);
+        assert_eq!(cause.commands[1..], ["kubectl nm roll resume k2", "kubectl nm stop n1"]);
+        assert!(!cause.passes);
+    }
+    assert_eq!(of_roll(runner("2026-01-02T03:07:20Z")), []);
+}
+
+#[test]
 fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
     let patch =
         |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");

@@ -39,6 +39,28 @@ pub fn abandoned(
     })
 }
 
+/// The cause that nobody runs the roll of a drained node.
+pub(super) fn abandoned_by_roll(
+    maintenance: &NodeMaintenance,
+    rolls: &RollRunners,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let roll = roll_name(maintenance)?;
+    rolls.is_abandoned(roll, now).then(|| Cause {
+        what: vec![format!("Nobody runs roll {roll}, so the node stays in maintenance.")],
+        advice: String::from("See what the roll was doing; then continue it, or return the node to service"),
+        commands: [
+            format!("roll status {}", shell_quoted(roll)),
+            format!("roll resume {}", shell_quoted(roll)),
+            format!("stop {}", shell_quoted(node(maintenance))),
+        ]
+        .map(|rest| nm_command(kubectl, &rest))
+        .into(),
+        ..Cause::default()
+    })
+}
+
 /// The cause that a maintenance has not begun.
 pub(super) fn not_begun(
     since: Option<Timestamp>,
@@ -111,22 +133,27 @@ pub(super) fn suspended(
             String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
         }
     };
-    let (advice, command) = match (is_planned, roll_name(maintenance), runner) {
+    let (advice, commands) = match (is_planned, roll_name(maintenance), runner) {
         (true, _, Some((roll, _))) => {
-            ("See how far the roll is", format!("roll status {}", shell_quoted(roll)))
+            ("See how far the roll is", vec![format!("roll status {}", shell_quoted(roll))])
         }
         // Resumed alone, the node would not wait for the gates and the limit of its roll.
         (_, Some(roll), None) => {
-            ("To continue, resume the roll", format!("roll resume {}", shell_quoted(roll)))
+            let commands =
+                ["status", "resume"].map(|command| format!("roll {command} {}", shell_quoted(roll)));
+            ("See why, then resume the roll", commands.into())
         }
-        _ => ("To continue, resume the maintenance", format!("resume {}", shell_quoted(node(maintenance)))),
+        _ => (
+            "To continue, resume the maintenance",
+            vec![format!("resume {}", shell_quoted(node(maintenance)))],
+        ),
     };
     Cause {
         what: vec![what],
         since: condition(maintenance, ConditionType::Suspended)
             .map(|suspended| suspended.last_transition_time.0),
         advice: advice.to_owned(),
-        commands: vec![nm_command(kubectl, &command)],
+        commands: commands.iter().map(|command| nm_command(kubectl, command)).collect(),
         passes: true,
         ..Cause::default()
     }

@@ -21,7 +21,8 @@ impl Words<'_> {
         };
         match obstacle {
             // The kubelet restarts a container whose startup probe fails too often.
-            Obstacle::StartupProbe { .. } | Obstacle::FirstProbe { .. } => true,
+            Obstacle::StartupProbe { .. } => self.subjects.iter().all(|subject| subject.restarts == 0),
+            Obstacle::FirstProbe { .. } => true,
             obstacle => obstacle.is_start() && self.subjects.iter().all(has_just_begun),
         }
     }

@@ -21,7 +21,8 @@ pub(super) fn first_probe<'a>(pod: &'a Pod, status: &ContainerStatus, now: Times
     let probe = container.readiness_probe.as_ref()?;
     let started = status.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
     let runs_for = now.duration_since(started);
-    (runs_for < SignedDuration::from_secs(ALLOWANCE * needed(container, probe))).then_some(probe)
+    (runs_for < SignedDuration::from_secs(needed(container, probe).saturating_mul(ALLOWANCE)))
+        .then_some(probe)
 }
 
 /// Seconds after the start of a container until its readiness probe succeeds at the latest, if it does at first. It does not run
@@ -29,10 +30,16 @@ pub(super) fn first_probe<'a>(pod: &'a Pod, status: &ContainerStatus, now: Times
 fn needed(container: &Container, readiness: &Probe) -> i64 {
     let startup = container.startup_probe.as_ref().map_or(0, |startup| {
         let failures = i64::from(startup.failure_threshold.unwrap_or(FAILURES));
-        delay(startup) + failures * period(startup) + timeout(startup)
+        sum([delay(startup), failures.saturating_mul(period(startup)), timeout(startup)])
     });
     let successes = i64::from(readiness.success_threshold.unwrap_or(ONE));
-    startup + delay(readiness) + successes * period(readiness) + timeout(readiness)
+    let probes = successes.saturating_mul(period(readiness));
+    sum([startup, delay(readiness), probes, timeout(readiness)])
+}
+
+/// The API server does not limit these numbers.
+fn sum(seconds: impl IntoIterator<Item = i64>) -> i64 {
+    seconds.into_iter().fold(0, i64::saturating_add)
 }
 
 fn delay(probe: &Probe) -> i64 {

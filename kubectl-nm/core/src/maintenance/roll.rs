@@ -132,6 +132,14 @@ impl RollRunners {
         (now.duration_since(runner.at) < HEARTBEAT_TIMEOUT).then_some(runner.who.as_str())
     }
 
+    /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
+    pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
+        let is_run = |seen: &SeenRoll| {
+            seen.runner.as_ref().is_some_and(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
+        };
+        self.0.get(roll).is_some_and(|seen| !is_run(seen) && seen.halt().is_none())
+    }
+
     /// The rolls that have halted and were not aborted, by name, and why.
     pub fn halts(&self) -> impl Iterator<Item = (&str, &Halt)> {
         self.0.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.halt()?)))

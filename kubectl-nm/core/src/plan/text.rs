@@ -222,13 +222,19 @@ fn verdict(report: &PlanReport) -> Line {
         return line.with(Style::Busy, "It is unknown whether the drain would be blocked.");
     }
     let (style, verdict) = match report.unknown.is_empty() {
+        true if !report.unready.is_empty() => (Style::Bad, "Nothing would block the evictions"),
         true if report.lacks_capacity() => (Style::Bad, "Nothing would block the drain"),
         true => (Style::Good, "Nothing would block the drain"),
         false => (Style::Busy, "As far as is known, nothing would block the drain"),
     };
     let lack =
         if report.lacks_capacity() { ", but other nodes do not have the capacity for all pods" } else { "" };
-    line.with(style, format!("{verdict}{lack}."))
+    let stay = if report.unready.is_empty() {
+        ""
+    } else {
+        ", but the drain would wait for the nodes that are not Ready"
+    };
+    line.with(style, format!("{verdict}{lack}{stay}."))
 }
 
 fn totals(report: &PlanReport) -> Line {

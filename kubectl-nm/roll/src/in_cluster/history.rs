@@ -168,6 +168,7 @@ impl History {
     pub fn over(mut self) -> Self {
         if let Some(roll) = self.roll.as_mut().filter(|roll| roll.ending == RollEnding::Running)
             && self.nodes.len() >= roll.total
+            && self.nodes.values().all(|node| node.outcome != Outcome::Aborted)
         {
             let last = self.nodes.values().map(|node| node.ended).max();
             (roll.ending, roll.since) = (RollEnding::Done, last.unwrap_or(roll.since));

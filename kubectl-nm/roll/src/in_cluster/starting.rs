@@ -1,15 +1,17 @@
 //! A Job that is to run a roll while none of its pods does: before the first one has written a heartbeat, and between two.
 
+use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::error::Error;
+use nm_core::maintenance::roll::HEARTBEAT_TIMEOUT;
 use serde_json::Value;
 
 use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
 
 /// That the Job of a roll which nobody runs is starting, and why its pod does not start, as far as its status shows that. None if
-/// no Job is to run the roll.
+/// no Job is to run the roll, or if its pod has run for long without a sign.
 ///
 /// # Errors
 ///
@@ -21,7 +23,18 @@ pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<String>, E
     };
     let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={roll}"));
     let pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await.unwrap_or_default();
-    Ok(Some(words(roll, &job, &pods)))
+    let now = Timestamp::now();
+    Ok((!pods.iter().any(|pod| is_silent(pod, now))).then(|| words(roll, &job, &pods)))
+}
+
+/// Whether a pod has run for so long that it would have given a sign.
+fn is_silent(pod: &Value, now: Timestamp) -> bool {
+    let started = |container: &Value| {
+        container["state"]["running"]["startedAt"].as_str().and_then(|at| at.parse::<Timestamp>().ok())
+    };
+    let runs = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    runs && containers.filter_map(started).any(|at| now.duration_since(at) > HEARTBEAT_TIMEOUT)
 }
 
 fn words(roll: &str, job: &Value, pods: &[Value]) -> String {
@@ -104,6 +117,19 @@ mod tests {
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
         check(0, &deleted, "");
         check(0, &json!({"status": {"phase": "Running"}}), "");
+    }
+
+    #[test]
+    fn a_pod_that_has_run_for_long_without_a_sign_is_not_starting() {
+        let started = "2026-01-02T03:04:05Z";
+        let mut pod = json!({"metadata": {}, "status": {"phase": "Running",
+            "containerStatuses": [{"state": {"running": {"startedAt": started}}}]}});
+        let after =
+            |seconds| started.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
+        assert!(!is_silent(&pod, after(5)));
+        assert!(is_silent(&pod, after(HEARTBEAT_TIMEOUT.as_secs() + 1)));
+        pod["metadata"]["deletionTimestamp"] = json!(started);
+        assert!(!is_silent(&pod, after(HEARTBEAT_TIMEOUT.as_secs() + 1)));
     }
 
     #[tokio::test]

@@ -107,7 +107,8 @@ async fn finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> Result
             Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
                 return Ok(Finisher::Program(last.who.clone()));
             }
-            Err(error) => return Err(error),
+            // The roll is aborted already, whatever can be read now.
+            Err(_) => return Ok(Finisher::Perhaps(last.who.clone())),
         }
     }
     if roll.settings.in_cluster {

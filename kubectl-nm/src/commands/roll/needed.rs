@@ -52,7 +52,7 @@ impl FromStr for Annotation {
 }
 
 impl NeedFlags {
-    /// Whether a node needs the roll, beside an API server of this version.
+    /// Whether a node needs the roll, if the API server has this version.
     fn apply_to(&self, node: &Node, server: &str) -> bool {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let has = |wanted: &Annotation| {

@@ -59,7 +59,7 @@ fn variable(name: &str) -> Option<String> {
 /// This pod, as the runner of a roll.
 fn this_pod(roll: &str) -> Runner {
     let pod = variable(POD_VARIABLE).unwrap_or_default();
-    let who = format!("Job {}", runner_job::name(roll));
+    let who = runner_job::title(roll);
     let at = Timestamp::now();
     Runner { id: format!("{pod}/{}", at.as_nanosecond()), who, at, in_cluster: true }
 }
