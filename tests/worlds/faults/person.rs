@@ -19,6 +19,9 @@ use crate::world::{Done, MAINTENANCES, PATH, World};
 /// How long a request waits while the API server is down, before it is sent again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// So many attempts are more than a day: the API server does not come back, because what had to start it panicked.
+const MAX_ATTEMPTS: u32 = 1_000_000;
+
 /// The finalizer by which a roll keeps the state of a node that is back in service.
 const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
 
@@ -148,7 +151,10 @@ impl World {
     }
 
     async fn request(&self, method: &'static str, path: &str, body: Value) {
+        let mut attempts = 0;
         let (code, answer) = loop {
+            attempts += 1;
+            assert!(attempts < MAX_ATTEMPTS, "{method} {path}: the API server stays away");
             if self.person.restores.load(Ordering::Relaxed) == 0
                 && let Some(answered) = self.try_request(method, path, body.clone()).await
             {

@@ -36,6 +36,10 @@ use crate::server::tls::Identity;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many connections may be waiting to be accepted.
 const BACKLOG: u32 = 1024;
+
+/// How often, and after which time, a restarted server tries to get its port again.
+const MAX_BINDS: u32 = 500;
+const BIND_INTERVAL: Duration = Duration::from_millis(20);
 /// How many requests may be in progress on an HTTP/2 connection: kube-apiserver's `--http2-max-streams-per-connection`.
 const MAX_STREAMS: u32 = 100;
 
@@ -138,12 +142,19 @@ impl Server {
         let Running::Down { port } = &mut *running else {
             return Ok(());
         };
-        let port = match port.take() {
-            Some(port) => port,
-            None => bind(self.address)?,
-        };
-        *running = listen(&self.api, self.address, &self.identity, port)?;
-        Ok(())
+        let mut port = port.take();
+        for _ in 0..MAX_BINDS {
+            let bound = port.take().map_or_else(|| bind(self.address), Ok);
+            match bound.and_then(|port| listen(&self.api, self.address, &self.identity, port)) {
+                // Another server, which a test started in between, has the port for a moment. Time may be paused.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => std::thread::sleep(BIND_INTERVAL),
+                listens => {
+                    *running = listens?;
+                    return Ok(());
+                }
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     async fn bring_down(&self, how: Shutdown) {

@@ -103,3 +103,17 @@ async fn requests_under_way_are_lost_with_the_server_and_controllers_go_on() {
     assert!(running(pods.get_opt("web").await.unwrap().as_ref()), "kubelets need no API server here");
     until(&pods, "web", running).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_gets_its_port_again_that_another_one_had_for_a_moment() {
+    let (sandbox, _client) = cluster(1).await;
+    let port: u16 = sandbox.url().rsplit(':').next().unwrap().parse().unwrap();
+    sandbox.server_down().await;
+    let other = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let thief = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(other);
+    });
+    sandbox.server_up().await.unwrap();
+    thief.join().unwrap();
+}
