@@ -241,15 +241,7 @@ impl Obstacle {
 
     /// Whether it ends by itself as a rule.
     pub fn passes(&self) -> bool {
-        matches!(
-            self,
-            Self::Unscheduled
-                | Self::Starting
-                | Self::InitContainer(_)
-                | Self::StartupProbe { .. }
-                | Self::FirstProbe { .. }
-                | Self::Terminating
-        )
+        self.is_start() || matches!(self, Self::Terminating)
     }
 }
 

@@ -128,16 +128,12 @@ impl RollRunners {
     pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
         // While it is paused, and once it has halted, no node begins until somebody resumes it.
         let seen = self.0.get(roll).filter(|seen| seen.begins_nodes())?;
-        let runner = seen.runner.as_ref()?;
-        (now.duration_since(runner.at) < HEARTBEAT_TIMEOUT).then_some(runner.who.as_str())
+        Some(live_runner(seen, now)?.who.as_str())
     }
 
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
     pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
-        let is_run = |seen: &SeenRoll| {
-            seen.runner.as_ref().is_some_and(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
-        };
-        self.0.get(roll).is_some_and(|seen| !is_run(seen) && seen.halt().is_none())
+        self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())
     }
 
     /// The rolls that have halted and were not aborted, by name, and why.
@@ -158,6 +154,11 @@ impl RollRunners {
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
         self.0.get(roll)?.halt()
     }
+}
+
+/// The program that runs a roll, if its last heartbeat is recent.
+fn live_runner(seen: &SeenRoll, now: Timestamp) -> Option<&Runner> {
+    seen.runner.as_ref().filter(|runner| now.duration_since(runner.at) < HEARTBEAT_TIMEOUT)
 }
 
 fn record(object: &NodeMaintenance) -> Option<(&str, SeenRoll)> {
