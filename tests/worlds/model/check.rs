@@ -210,14 +210,15 @@ fn explore(numbers: &[usize], harm: Harm) {
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
+    let took = began.elapsed();
+    let cut = if took < timeout { "" } else { "; stopped before all states were visited" };
     println!(
-        "starts {numbers:?}, {} acts of people, {} faults: {} states, {} of them different, depth {}, {:.1?}",
+        "starts {numbers:?}, {} acts of people, {} faults: {} states, {} of them different, depth {}, {took:.1?}{cut}",
         harm.person,
         harm.faults,
         checker.state_count(),
         checker.unique_state_count(),
         checker.max_depth(),
-        began.elapsed()
     );
     for (property, path) in checker.discoveries() {
         let Some(failure) = ["safety", "liveness"].into_iter().find(|name| *name == property) else {
