@@ -91,7 +91,11 @@ impl Measured {
         let began = Instant::now();
         let output = command.stdin(Stdio::null()).output().await.unwrap();
         let took = began.elapsed();
-        assert!(output.status.code().is_some_and(|code| code < 2 || code == 3), "{:?}: {output:?}", self.args);
+        assert!(
+            output.status.code().is_some_and(|code| code < 2 || code == 3),
+            "{:?}: {output:?}",
+            self.args
+        );
         took
     }
 }

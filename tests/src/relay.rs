@@ -71,7 +71,10 @@ impl Relay {
     /// The bytes that the server has sent, once all connections have ended.
     pub async fn received(&self) -> u64 {
         let mut traffic = self.traffic.subscribe();
-        in_time("all connections end", traffic.wait_for(|now| now.open_connections == 0)).await.unwrap().received
+        in_time("all connections end", traffic.wait_for(|now| now.open_connections == 0))
+            .await
+            .unwrap()
+            .received
     }
 
     /// The present connections stay open, but nothing passes them any more. New connections are relayed.

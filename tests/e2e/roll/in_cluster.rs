@@ -339,7 +339,7 @@ async fn the_account_of_rolls_can_write_only_maintenances_and_jobs_of_rolls() {
     let patch = Patch::Merge(json!({"spec": {"suspend": false}}));
     let is_forbidden = |answer: kube::Result<()>| {
         let error = answer.unwrap_err().to_string();
-        assert!(error.contains("nm-roll may write only the maintenances and the Jobs of rolls"), "{error}");
+        assert!(error.contains("may write only the maintenances and the Jobs of rolls"), "{error}");
     };
     let maintenances: Api<NodeMaintenance> = Api::all(rolls.clone());
     plan(&cluster, "theirs", &nodes[0]).await;

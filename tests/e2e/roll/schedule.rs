@@ -4,15 +4,17 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube_sandbox::controllers::kubelet::annotations::{REBOOT, RUN_FOR};
+use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
 use nm_tests::files::{repository, temp_file};
 use nm_tests::in_pod;
-use nm_tests::maintenance::until_gone;
+use nm_tests::maintenance::{plan, until_gone};
 use nm_tests::programs::{Outcome, program};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::runner_pods::{NAMESPACE, RunnerPods, account};
+use nm_tests::wait::in_time;
 use nm_tests::workload::{node_of, pod_spec};
 use serde_json::{Value, json};
 
@@ -24,6 +26,17 @@ fn documents(marker: &str) -> Vec<Value> {
     let mut blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let block = blocks.find(|block| block.contains(marker)).unwrap();
     block.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+/// Applies what comes before the `CronJob` of the page, and returns the `CronJob`.
+async fn grant(cluster: &Cluster) -> Value {
+    let mut granted = documents("kind: CronJob");
+    let schedule = granted.pop().unwrap();
+    for object in granted {
+        cluster.apply(&serde_json::from_value::<DynamicObject>(object).unwrap()).await;
+    }
+    assert_eq!(schedule["kind"], "CronJob");
+    schedule
 }
 
 /// Runs the container of a pod of the schedule, in which `job` is mounted, as a program without a kubeconfig.
@@ -53,12 +66,7 @@ async fn the_cron_job_of_the_guide_starts_a_roll_with_the_permissions_that_the_g
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start(&cluster);
     let _pods = RunnerPods::start(&cluster).await;
-    let mut granted = documents("kind: CronJob");
-    let schedule = granted.pop().unwrap();
-    for object in granted {
-        cluster.apply(&serde_json::from_value::<DynamicObject>(object).unwrap()).await;
-    }
-    assert_eq!(schedule["kind"], "CronJob");
+    let schedule = grant(&cluster).await;
     // The pod of the CronJob is valid.
     let mut job = schedule["spec"]["jobTemplate"].clone();
     job["metadata"] = json!({"name": "reboot-where-needed-1"});
@@ -105,6 +113,28 @@ async fn the_cron_job_of_the_guide_starts_a_roll_with_the_permissions_that_the_g
     let before = state(&cluster, &jobs).await;
     let _ = run(&cluster, pod, reboot.path()).await.ok();
     assert_eq!(state(&cluster, &jobs).await, before, "no node needs it any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_of_the_guide_cannot_stop_a_maintenance_that_is_of_no_roll() {
+    let cluster = Cluster::start(1).await;
+    cluster.grant("roll").await;
+    let _ = grant(&cluster).await;
+    plan(&cluster, "theirs", &cluster.nodes().await[0]).await;
+    let account = account("nm-roll-schedule");
+    let client = nm_tests::cluster::client(&cluster.kubeconfig_of(&account).await).await;
+    let maintenances: Api<NodeMaintenance> = Api::all(client);
+    // A policy takes effect some time after it was created.
+    let refused = async {
+        let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        loop {
+            if let Err(error) = maintenances.delete("theirs", &dry).await {
+                return error.to_string();
+            }
+        }
+    };
+    let refused = in_time("the policy takes effect", refused).await;
+    assert!(refused.contains("may write only the maintenances and the Jobs of rolls"), "{refused}");
 }
 
 /// The maintenances and the Jobs, without what changes as a roll goes on.
