@@ -245,12 +245,12 @@ impl RollReporter for LineReporter<'_> {
 
 /// About when the roll will be done, and what that is based on.
 pub fn estimate_text(estimate: &Estimate, now: Timestamp) -> String {
-    format!(
-        "about {} left, at {} on average of {}",
-        duration::age(estimate.end.duration_since(now).as_secs()),
-        duration::age(estimate.average.as_secs()),
-        counted(estimate.nodes, "node")
-    )
+    let left = duration::age(estimate.end.duration_since(now).as_secs());
+    let average = duration::age(estimate.average.as_secs());
+    match estimate.nodes {
+        1 => format!("about {left} left: 1 node took {average}"),
+        nodes => format!("about {left} left: {nodes} nodes took {average} each on average"),
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use nm_core::explain::cause::Cause;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{causes, unlisted};
 use nm_core::explain::node_causes::abandoned;
-use nm_core::explain::read_facts;
+use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{Halt, RollRunners};
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
@@ -42,7 +42,7 @@ Examples:
   kubectl nm explain";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
+Exit codes: 0 nothing is blocked, 1 unknown, 3 something is blocked, or a workload of which pods left has no ready pod.";
 
 /// Explain what blocks the maintenance of nodes and how to unblock it
 #[derive(Args, Debug)]
@@ -93,7 +93,11 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let message = || format!("asking {} for causes", cluster.server());
         // Of several, the facts only matter to those that pods keep.
         let wanted = found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object));
-        let read = read_facts::read(cluster, wanted, &all, Timestamp::now());
+        let read = async {
+            let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
+            read_outages::add(&mut facts, found.iter().copied(), cluster).await;
+            facts
+        };
         let facts = progress::during(out, message, Box::pin(read)).await;
         let (kubectl, now) = (cluster.kubectl(), Timestamp::now());
         let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };

@@ -136,7 +136,7 @@ async fn find(args: &PauseArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance
             Existing::Maintenance(object) => found.push(*object),
             // Most nodes that labels select are not in maintenance.
             _ if args.nodes.are_known() => {}
-            Existing::Stopping => return Err(Error::Ending(node)),
+            Existing::Stopping(_) => return Err(Error::Ending(node)),
             // The node of one that is kept is in service.
             Existing::Nothing | Existing::NameTaken(_) | Existing::Kept(_) => idle.push(node),
         }

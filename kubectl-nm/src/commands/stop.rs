@@ -297,6 +297,9 @@ fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>
             let words = ending.map_or("", NodeEnding::words);
             line.and(": the node ").and(words)
         }
+        Some(NodeEnding::NotReady) if deletion == Deletion::UnderWay => {
+            line.and(": the node is uncordoned, but it is not Ready")
+        }
         _ => line,
     }
 }

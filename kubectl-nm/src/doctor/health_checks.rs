@@ -15,14 +15,14 @@ use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
 use crate::doctor::certificate;
-use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, named, ok, read, warn};
+use crate::doctor::finding::{CheckResult, Fetched, Finding, Unavailable, fail, named, ok, read, warn};
 use crate::doctor::orphans;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
 use crate::install::installation::{Installation, OWN_VERSION, version_skew};
 use crate::install::leadership::LeaderLease;
 use crate::install::manifests;
-use crate::install::readiness::available_replicas;
+use crate::install::readiness::{self, available_replicas};
 
 /// The webhook's certificate is renewed halfway through its 90 days. This close to its expiry, the renewal does not work.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -68,11 +68,50 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     found.push(named("nodes", orphans::nodes(&report.nodes, &report.maintenances)));
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
+    if is_starting(report, now) {
+        found.iter_mut().for_each(excuse_start);
+    }
     for finding in &mut found {
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
     }
     found
+}
+
+/// Whether nm-reconciler has just been started, scaled or updated, and shows no problem.
+fn is_starting(report: &ClusterReport, now: Timestamp) -> bool {
+    let deployment = report.installation.as_ref().ok().and_then(|found| found.deployment.as_ref());
+    let pods = report.pods.as_deref().unwrap_or_default();
+    deployment.is_some_and(|deployment| readiness::is_starting(deployment, pods, now))
+}
+
+/// What fails only because the replicas are starting is no failure yet.
+fn excuse_start(finding: &mut Finding) {
+    let is_of_start = matches!(finding.check, "reconciler" | "leader" | "webhook");
+    if is_of_start && finding.result == CheckResult::Fail {
+        finding.result = CheckResult::Warn;
+        finding.message.push_str("; its replicas are starting");
+        finding.remedy = Some(String::from("wait a moment, then run `kubectl nm doctor` again"));
+    }
+}
+
+/// The first replica on a node that is not Ready, with that node.
+fn on_unready_node(report: &ClusterReport) -> Option<(&str, &str)> {
+    let is_ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array();
+        let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+        ready.is_none_or(|ready| ready["status"] == "True")
+    };
+    let nodes = report.nodes.as_deref().unwrap_or_default();
+    let unready: Vec<&str> = nodes
+        .iter()
+        .filter(|node| !is_ready(node))
+        .filter_map(|node| node["metadata"]["name"].as_str())
+        .collect();
+    report.pods.as_deref().unwrap_or_default().iter().find_map(|pod| {
+        let node = pod["spec"]["nodeName"].as_str().filter(|node| unready.contains(node))?;
+        Some((pod["metadata"]["name"].as_str()?, node))
+    })
 }
 
 fn crd(report: &ClusterReport) -> Fetched<Finding> {
@@ -179,10 +218,19 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                         |deployment: &Value| deployment["status"]["availableReplicas"].as_u64() > Some(0);
                     let is_known_to_run =
                         found.as_ref().ok().and_then(|found| found.deployment.as_ref()).is_none_or(runs);
-                    if !is_known_to_run {
+                    if !is_known_to_run && on_unready_node(report).is_none() {
                         return fail(
                             NO_LEADER,
                             "start the replicas first, as the check of nm-reconciler says",
+                        );
+                    }
+                    if let Some((pod, node)) = on_unready_node(report) {
+                        return fail(
+                            format!("{NO_LEADER}; pod {pod} is on node {node}, which is not Ready"),
+                            format!(
+                                "power node {node} on, or let another node run nm-reconciler: \
+                                 `kubectl describe node {node}` shows since when it is not Ready"
+                            ),
                         );
                     }
                     let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
@@ -36,6 +37,33 @@ impl NotAvailable {
     pub(crate) fn is_only_update(&self) -> bool {
         self.available >= self.wanted && self.cause.is_none()
     }
+}
+
+/// How long after their creation pods may still be starting.
+const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
+/// Whether a Deployment that is not available yet is on its way: its controller has not seen its spec yet, or its pods, none of
+/// which shows a problem, have just been created.
+pub(crate) fn is_starting(deployment: &Value, pods: &[Value], now: Timestamp) -> bool {
+    let Err(why) = available_replicas(deployment, pods) else { return false };
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let observed = number(&deployment["status"]["observedGeneration"]);
+    if observed < number(&deployment["metadata"]["generation"]) {
+        return true;
+    }
+    let has_failed = items(&deployment["status"]["conditions"])
+        .any(|condition| condition["type"] == "Progressing" && condition["status"] == "False");
+    let is_new = |pod: &Value| {
+        let created =
+            pod["metadata"]["creationTimestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+        created.is_some_and(|created| now.duration_since(created) < STARTS_WITHIN)
+    };
+    let is_ready = |pod: &&Value| {
+        items(&pod["status"]["conditions"])
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    let mut unready = pods.iter().filter(|pod| !is_ready(pod)).peekable();
+    !has_failed && why.cause.is_none() && unready.peek().is_some() && unready.all(is_new)
 }
 
 /// `1 replica is`, `2 replicas are`.

@@ -221,6 +221,16 @@ impl Cluster {
         Ok(found.map(|node| node.metadata))
     }
 
+    /// The node; none if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the request fails.
+    pub async fn node(&self, name: &str) -> Result<Option<Node>, Error> {
+        let nodes: Api<Node> = Api::all(self.client());
+        self.request("get nodes", async || nodes.get_opt(name).await).await
+    }
+
     /// The names of the nodes whose labels match, or of all nodes.
     ///
     /// # Errors

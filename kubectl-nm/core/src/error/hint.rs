@@ -61,6 +61,9 @@ impl Error {
                     "`kubectl nm stop {node} --wait` returns when the node is back; then start the maintenance"
                 )
             }
+            Self::EndingHeld { node, .. } => {
+                format!("`kubectl nm explain {node}` shows how to go on; then start the maintenance")
+            }
             Self::InRoll { roll, .. } => format!(
                 "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"
             ),
@@ -200,6 +203,7 @@ mod tests {
             (Error::Selector { selector: "a b".into(), why: "x".into() }, "pool=blue"),
             (Error::NodeFile { file: "f".into(), problem: NodeFileProblem::Empty }, "per line"),
             (Error::Ending("n".into()), "`kubectl nm stop n --wait`"),
+            (Error::EndingHeld { node: "n".into(), hold: "hook flush".into() }, "`kubectl nm explain n`"),
             (Error::NameTaken { name: "n".into(), other: "o".into() }, "`kubectl create -f`"),
             (Error::NotInMaintenance(vec!["n".into()]), "`kubectl nm start n`"),
             (Error::OlderGroup { node: "n".into(), resource: "r".into() }, "`kubectl get r`"),

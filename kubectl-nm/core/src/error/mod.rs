@@ -153,6 +153,17 @@ pub enum Error {
     #[error("node \"{0}\" is returning to service: its maintenance is being deleted")]
     Ending(String),
 
+    /// The same, and its previous maintenance waits before it returns the node.
+    #[error(
+        "the maintenance of node \"{node}\" is being deleted, and the node stays cordoned, waiting for {hold}"
+    )]
+    EndingHeld {
+        /// Name of the node.
+        node: String,
+        /// What it waits for.
+        hold: String,
+    },
+
     /// A roll manages the maintenance of the node.
     #[error("node \"{node}\" is part of roll \"{roll}\"")]
     InRoll {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
@@ -35,6 +36,31 @@ pub struct ClusterFacts {
     pub rolls: RollRunners,
     /// The pods that replace others first and are not Ready yet; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
+    /// The explained nodes that are not Ready.
+    pub unready: BTreeMap<String, UnreadyNode>,
+    /// The workloads that have no ready pod since pods of theirs left these nodes.
+    pub outages: BTreeMap<String, Vec<Outage>>,
+}
+
+/// A node that is not Ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadyNode {
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// What its kubelet reports; none if it does not report any more.
+    pub message: Option<String>,
+}
+
+impl UnreadyNode {
+    /// What a node shows; none if it is Ready.
+    pub fn of(node: &Node) -> Option<Self> {
+        let conditions = node.status.as_ref()?.conditions.as_deref()?;
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.status != "True").then(|| Self {
+            since: ready.last_transition_time.as_ref().map(|at| at.0),
+            message: (ready.status == "False").then(|| ready.message.clone().unwrap_or_default()),
+        })
+    }
 }
 
 /// A pod with the warnings about it, the newest last.
@@ -68,6 +94,47 @@ pub struct IncompleteOwner {
     pub missing: i32,
     /// Why, in the words of its controller.
     pub message: String,
+}
+
+/// A workload without a ready pod, and what is known of it.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    /// The workload, and what it shows.
+    pub workload: Workload,
+    /// The pods of it that left the node.
+    pub left: Vec<StoppedPod>,
+    /// The pods that it has now, none of which is Ready.
+    pub pods: Vec<ReadPod>,
+}
+
+/// A pod whose containers a kubelet has stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoppedPod {
+    /// The pod.
+    pub pod: PodReference,
+    /// Its uid.
+    pub uid: String,
+    /// Its node.
+    pub node: String,
+    /// When the kubelet reported that last.
+    pub at: Timestamp,
+}
+
+/// A workload that counts its ready pods.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Its namespace.
+    pub namespace: String,
+    /// What it is, as the owner of its pods.
+    pub owner: Owner,
+    /// How many pods it is to have.
+    pub wanted: i32,
+    /// How many of its pods are Ready.
+    pub ready: i32,
+    /// Since when it has been unavailable, as its condition shows; none if it is available, or has no such condition.
+    pub unavailable_since: Option<Timestamp>,
+    /// The pods that it cannot create, if it reports that.
+    pub incomplete: Option<IncompleteOwner>,
 }
 
 impl ClusterFacts {

@@ -21,8 +21,9 @@ use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
     abandoned_by_roll, by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go,
-    patch_drain, suspended,
+    not_ready, patch_drain, suspended,
 };
+use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::explain::surge_causes;
@@ -62,6 +63,8 @@ pub fn causes(
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
+        causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
+        causes.extend(not_ready(maintenance, facts, kubectl));
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
         announce_deletion(&mut blocked, maintenance);
@@ -70,7 +73,9 @@ pub fn causes(
         }
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
-        causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now));
+        // Of a node that is not Ready, they do not terminate.
+        let is_ready = !facts.unready.contains_key(node(maintenance));
+        causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| is_ready));
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
         causes.extend(ordered(maintenance, kubectl));

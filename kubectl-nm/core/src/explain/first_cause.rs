@@ -134,7 +134,8 @@ pub fn first_causes(
         return Some(vec![FirstCause::PodsGone.into()]);
     }
     if let Some(end) = by_budget(object, guarded) {
-        return Some(vec![without_a_node(end, guarded.pods.iter().flatten().filter(is_kept), facts)]);
+        let kept: Vec<&Pod> = guarded.pods.iter().flatten().filter(is_kept).collect();
+        return Some(vec![without_a_node(end, &kept, facts)]);
     }
     let pods = match &guarded.pods {
         Ok(pods) => pods,
@@ -195,16 +196,18 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
 
 /// The pods of a budget that can never allow an eviction would be replaced first, or one by one, if a node is left for a
 /// replacement.
-fn without_a_node<'a>(
-    mut end: ChainEnd,
-    mut kept: impl Iterator<Item = &'a Pod>,
-    facts: &ClusterFacts,
-) -> ChainEnd {
-    if let (FirstCause::NeverAllows(never), Some(pod), Some(Ok(nodes))) =
-        (&mut end.cause, kept.next(), &facts.nodes)
-    {
-        never.no_node = NoNodeLeft::of(pod, nodes, &facts.in_maintenance);
-        end.subjects.extend(never.no_node.is_some().then(|| subject(pod)));
+///
+/// The budget may guard pods of several workloads, each with nodes of its own.
+fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> ChainEnd {
+    if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes) {
+        let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.in_maintenance));
+        let mut left: Vec<NoNodeLeft> = left.collect::<Option<_>>().unwrap_or_default();
+        left.dedup();
+        // Of workloads for which different nodes are left, no sentence is true of all.
+        never.no_node = left.pop().filter(|_| left.is_empty());
+        if never.no_node.is_some() {
+            end.subjects.extend(kept.iter().map(|pod| subject(pod)));
+        }
     }
     end
 }
@@ -215,8 +218,28 @@ pub fn stuck_replacements<'a>(
     facts: &ClusterFacts,
     now: Timestamp,
 ) -> Vec<ChainEnd> {
+    of_replacements(pods, facts, now, |obstacle| !obstacle.passes())
+}
+
+/// The pods that replace others and are not Ready, for each reason, those that do not end by themselves first.
+pub fn replacements<'a>(
+    pods: impl IntoIterator<Item = (&'a Pod, &'a [PodWarning])>,
+    facts: &ClusterFacts,
+    now: Timestamp,
+) -> Vec<ChainEnd> {
+    let mut ends = of_replacements(pods, facts, now, |_| true);
+    ends.sort_by_key(|end| matches!(&end.cause, FirstCause::OtherPods(obstacle) if obstacle.passes()));
+    ends
+}
+
+fn of_replacements<'a>(
+    pods: impl IntoIterator<Item = (&'a Pod, &'a [PodWarning])>,
+    facts: &ClusterFacts,
+    now: Timestamp,
+    is_concerned: impl Fn(&Obstacle) -> bool,
+) -> Vec<ChainEnd> {
     let unready = pods.into_iter().filter_map(|(pod, warnings)| {
-        let obstacle = Obstacle::of(pod, warnings, now).filter(|obstacle| !obstacle.passes())?;
+        let obstacle = Obstacle::of(pod, warnings, now).filter(&is_concerned)?;
         Some(UnreadyPod { pod, obstacle, is_kept: false })
     });
     let unready: Vec<UnreadyPod<'_>> = unready.collect();

@@ -9,10 +9,11 @@ use nm_shared::api::names::{
 };
 use nm_shared::cluster::node_lease;
 use nm_shared::drain::completion::validate_completion;
-use nm_shared::{Hook, NodeMaintenance};
+use nm_shared::{BlockReason, Hook, NodeMaintenance};
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
+use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{
@@ -157,6 +158,38 @@ pub(super) fn suspended(
         passes: true,
         ..Cause::default()
     }
+}
+
+/// The cause that the node is not Ready while pods have to leave it, unless the status reports these pods as blocked by that.
+pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str) -> Option<Cause> {
+    let node = node(maintenance);
+    let unready = facts.unready.get(node)?;
+    let is_reported =
+        status(maintenance).blocked_pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady);
+    let pods = pending_pods(status(maintenance));
+    if is_reported || pods.is_empty() {
+        return None;
+    }
+    let since = unready.since.map(|since| format!(" since {since}")).unwrap_or_default();
+    let its = if pods.len() == 1 { "its pod" } else { "its pods" };
+    let what = match &unready.message {
+        None => format!(
+            "Node {node} has not been Ready{since}: its kubelet does not report, so {its} cannot terminate."
+        ),
+        Some(message) => sentence(&format!("Node {node} has not been Ready{since}: {message}")),
+    };
+    let advice = match &unready.message {
+        None => format!("Power the node on. {}", remedy::node_not_ready()),
+        Some(_) => String::from("Find out what its kubelet misses, and make the node Ready"),
+    };
+    Some(Cause {
+        what: vec![what],
+        since: unready.since,
+        pods,
+        advice,
+        commands: vec![format!("{kubectl} describe node {}", shell_quoted(node))],
+        ..Cause::default()
+    })
 }
 
 /// What the maintenance waits for before its first eviction, or before it returns its node.

@@ -1,6 +1,6 @@
 //! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -23,11 +23,12 @@ use serde::de::DeserializeOwned;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::explain::cluster_facts::{
-    ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, Unseen,
+    ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
 use crate::explain::first_cause::owner_of;
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim};
+use crate::maintenance::node;
 
 /// How many budgets are read at most.
 const MAX_BUDGETS: usize = 50;
@@ -36,10 +37,10 @@ const MAX_BUDGETS: usize = 50;
 const MAX_CONCURRENT: usize = 8;
 
 /// How many pods of a budget are read. Of a larger workload, the rest is unseen.
-const MAX_PODS: u32 = 1000;
+pub(super) const MAX_PODS: u32 = 1000;
 
 /// Of how many pods the events are read, and how many owners, of each budget.
-const MAX_DETAILS: usize = 3;
+pub(super) const MAX_DETAILS: usize = 3;
 
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,8 +52,27 @@ pub async fn read<'a>(
     all: impl IntoIterator<Item = &'a NodeMaintenance>,
     now: Timestamp,
 ) -> ClusterFacts {
-    let wanted = FactsToRead::of(explained);
-    read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now).await
+    let explained: Vec<&NodeMaintenance> = explained.into_iter().collect();
+    let wanted = FactsToRead::of(explained.iter().copied());
+    let (mut facts, unready) = tokio::join!(
+        read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now),
+        unready_nodes(cluster, &explained)
+    );
+    facts.unready = unready;
+    facts
+}
+
+/// The nodes of these maintenances that are not Ready, as far as the user may read them.
+async fn unready_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> BTreeMap<String, UnreadyNode> {
+    let names: BTreeSet<&str> = explained.iter().map(|object| node(object)).collect();
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let read = stream::iter(names).map(async |name| {
+        let asked = "get nodes";
+        let request = cluster.request(asked, async || nodes.get_opt(name).await);
+        let found = within_timeout(asked, request).await.ok()??;
+        Some((name.to_owned(), UnreadyNode::of(&found)?))
+    });
+    read.buffered(MAX_CONCURRENT).filter_map(async |found| found).collect().await
 }
 
 /// Adds what is wanted to facts of which only the maintenances are known.
@@ -157,7 +177,7 @@ fn is_unscheduled(obstacle: &Obstacle) -> bool {
 }
 
 /// The warnings about a pod. One that is not scheduled may have claims without a volume.
-async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarning> {
+pub(super) async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarning> {
     let namespace = pod.namespace().unwrap_or_default();
     let obstacle = Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH);
     if !obstacle.as_ref().is_some_and(is_unscheduled) {
@@ -259,7 +279,7 @@ async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarni
 }
 
 /// The events that these fields select, the newest last. None without access.
-async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
+pub(super) async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
     let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
     let about = ListParams::default().fields(fields).limit(100);
     let mut found = list(cluster, &events, "list events", about).await.unwrap_or_default();
@@ -287,7 +307,12 @@ where
     within_timeout(&asked, cluster.request(&asked, async || api.get_opt(&name.name).await)).await
 }
 
-async fn list<K>(cluster: &Cluster, api: &Api<K>, asked: &str, which: ListParams) -> Result<Vec<K>, Unseen>
+pub(super) async fn list<K>(
+    cluster: &Cluster,
+    api: &Api<K>,
+    asked: &str,
+    which: ListParams,
+) -> Result<Vec<K>, Unseen>
 where
     K: Clone + Debug + DeserializeOwned,
 {

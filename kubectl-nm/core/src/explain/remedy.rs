@@ -68,11 +68,15 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
         BlockReason::DisruptionBudget => budget(case, &kubectl_in),
         BlockReason::MultipleDisruptionBudgets => {
             let budgets = case.facts.budgets.iter().map(|budget| shell_quoted(&budget.name));
-            let command: Vec<_> = ["get pdb".into()].into_iter().chain(budgets).collect();
-            (
-                "Change or delete all but one of the pod's budgets".into(),
-                format!("{kubectl_in} {} -o wide", command.join(" ")),
-            )
+            let words: Vec<_> = budgets.collect();
+            let advice = "Delete all but one of the pod's budgets, or change their selectors so that only one selects the \
+                          pod: as long as more than one does, Kubernetes refuses its eviction, whatever they allow";
+            let command = if words.is_empty() {
+                format!("{kubectl_in} get pdb -o wide")
+            } else {
+                format!("{kubectl_in} edit pdb {}", words.join(" "))
+            };
+            (advice.into(), command)
         }
         BlockReason::AdmissionWebhook => (
             "Find the owner of the webhook, or see what it requires".into(),
@@ -138,11 +142,7 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             ),
         ),
         BlockReason::NodeNotReady => (
-            format!(
-                "Make the node Ready, or delete it if it will not return. Only if you have verified that the machine is off, \
-                 and not merely unreachable, add the taint {OUT_OF_SERVICE}: Kubernetes then force-deletes the node's pods that \
-                 do not tolerate it and detaches their volumes. Remove the taint once the node is back"
-            ),
+            format!("Make the node Ready, or delete it if it will not return. {}", node_is_off()),
             format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
@@ -152,6 +152,19 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
         BlockReason::Unknown => ("Check the events of the pod".into(), format!("{kubectl_in} describe pod {pod}")),
     };
     Remedy { advice, command }
+}
+
+/// What to do about a node whose kubelet does not report.
+pub(super) fn node_not_ready() -> String {
+    format!("Delete it if it will not return. {}", node_is_off())
+}
+
+fn node_is_off() -> String {
+    format!(
+        "Only if you have verified that the machine is off, and not merely unreachable, add the taint {OUT_OF_SERVICE}: \
+         Kubernetes then force-deletes the node's pods that do not tolerate it and detaches their volumes. Remove the taint \
+         once the node is back"
+    )
 }
 
 fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
@@ -311,10 +324,7 @@ pub(super) fn subject_and_reason(
     match reason {
         BlockReason::MultipleDisruptionBudgets if !facts.budgets.is_empty() => {
             let budgets: Vec<String> = facts.budgets.iter().map(|budget| budget.name.clone()).collect();
-            Some(format!(
-                "{names} {is} selected by the disruption budgets {}, and the API server evicts no pod with more than one",
-                budgets.join(", ")
-            ))
+            Some(format!("{names} {is} selected by more than one disruption budget: {}", budgets.join(", ")))
         }
         BlockReason::Unmanaged => {
             Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))
@@ -382,6 +392,10 @@ pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) 
         (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
             format!("webhook {webhook}, which does not answer")
         }
+        (BlockReason::NodeNotReady, _) => match &facts.node {
+            Some(node) => format!("node {node}, which is not Ready"),
+            None => blocker(reason).to_owned(),
+        },
         _ => format!("{} in {namespace}", blocker(reason)),
     }
 }

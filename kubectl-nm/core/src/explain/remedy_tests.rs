@@ -85,7 +85,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
             Reason::MultipleDisruptionBudgets,
             several_budgets(&["all", "$x"]),
             sts,
-            "kubectl -n shop get pdb all '$x' -o wide",
+            "kubectl -n shop edit pdb all '$x'",
         ),
         (
             Reason::AdmissionWebhook,
@@ -167,7 +167,7 @@ fn commands_use_the_displayed_cluster_and_quote_names() {
     assert_eq!(remedy(&unread).command, "kubectl nm explain n1 --context=c");
     let several = several_budgets(&["$(reboot)"]);
     let remedy = remedy(&case(BlockReason::MultipleDisruptionBudgets, &several, None));
-    assert_eq!(remedy.command, "kubectl -n shop get pdb '$(reboot)' -o wide");
+    assert_eq!(remedy.command, "kubectl -n shop edit pdb '$(reboot)'");
 }
 
 #[test]

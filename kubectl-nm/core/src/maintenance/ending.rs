@@ -19,6 +19,8 @@ use crate::maintenance::{node, status, uid};
 pub enum NodeEnding {
     /// It is uncordoned.
     InService,
+    /// It is uncordoned, and was not Ready before.
+    NotReady,
     /// It was cordoned before, and stays so.
     CordonedBefore,
     /// It stays cordoned, because its maintenance asks for that.
@@ -26,12 +28,13 @@ pub enum NodeEnding {
 }
 
 impl NodeEnding {
-    /// The ending of a maintenance, by the metadata of its node. None if the node has no undo record: then the maintenance has
+    /// The ending of a maintenance, by the metadata of its node and whether it is Ready. None if the node has no undo record: then the maintenance has
     /// not cordoned it, or the medik8s operator did.
-    pub fn of(node: &ObjectMeta, keeps_cordon: bool) -> Option<Self> {
+    pub fn of(node: &ObjectMeta, keeps_cordon: bool, is_ready: bool) -> Option<Self> {
         match node_patch::was_schedulable(node)? {
             false => Some(Self::CordonedBefore),
             true if keeps_cordon => Some(Self::CordonKept),
+            true if !is_ready => Some(Self::NotReady),
             true => Some(Self::InService),
         }
     }
@@ -40,6 +43,7 @@ impl NodeEnding {
     pub fn words(self) -> &'static str {
         match self {
             Self::InService => "back in service",
+            Self::NotReady => "uncordoned, but not Ready when it was stopped",
             Self::CordonedBefore => "stays cordoned, as before",
             Self::CordonKept => "stays cordoned",
         }
@@ -56,9 +60,10 @@ pub async fn endings(
     let endings: Vec<Option<(String, NodeEnding)>> = stream::iter(begun)
         .map(async |object| {
             // What the command is about does not depend on it.
-            let found = cluster.node_metadata(node(object)).await.ok()??;
+            let found = cluster.node(node(object)).await.ok()??;
             let stays = keep_cordon || ownership::keeps_cordon(object);
-            Some((node(object).to_owned(), NodeEnding::of(&found, stays)?))
+            let is_ready = nm_shared::cluster::node::is_ready(&found);
+            Some((node(object).to_owned(), NodeEnding::of(&found.metadata, stays, is_ready)?))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
@@ -102,14 +107,16 @@ mod tests {
             .unwrap()
         };
         let record = |schedulable: bool| metadata(Some(json!({"madeUnschedulable": schedulable})));
-        for (node, keeps, words) in [
-            (record(true), false, Some("back in service")),
-            (record(true), true, Some("stays cordoned")),
-            (record(false), false, Some("stays cordoned, as before")),
-            (record(false), true, Some("stays cordoned, as before")),
-            (metadata(None), true, None),
+        let unready = "uncordoned, but not Ready when it was stopped";
+        for (node, keeps, is_ready, words) in [
+            (record(true), false, true, Some("back in service")),
+            (record(true), false, false, Some(unready)),
+            (record(true), true, false, Some("stays cordoned")),
+            (record(false), false, false, Some("stays cordoned, as before")),
+            (record(false), true, true, Some("stays cordoned, as before")),
+            (metadata(None), true, true, None),
         ] {
-            assert_eq!(NodeEnding::of(&node, keeps).map(NodeEnding::words), words);
+            assert_eq!(NodeEnding::of(&node, keeps, is_ready).map(NodeEnding::words), words);
         }
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::maintenance::{State, condition, kept_by_roll, node, suspend};
+use crate::maintenance::{State, condition, hold, kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -167,8 +167,8 @@ pub enum Existing {
     Nothing,
     /// The maintenance that has the node.
     Maintenance(Box<NodeMaintenance>),
-    /// Only maintenances that are being deleted.
-    Stopping,
+    /// Only maintenances that are being deleted; what the first of them waits for, if anything keeps the node cordoned.
+    Stopping(Option<String>),
     /// Only a maintenance that has ended and is kept by this roll.
     Kept(String),
     /// An object with the node's name, for this other node.
@@ -188,8 +188,10 @@ impl Existing {
                 let mut stopping = all.iter().filter(|object| node(object) == wanted);
                 match stopping.clone().find_map(kept_by_roll) {
                     Some(roll) => Self::Kept(roll.to_owned()),
-                    None if stopping.next().is_some() => Self::Stopping,
-                    None => Self::Nothing,
+                    None => match stopping.next() {
+                        Some(object) => Self::Stopping(hold(object).map(ToString::to_string)),
+                        None => Self::Nothing,
+                    },
                 }
             }
         }
@@ -199,7 +201,10 @@ impl Existing {
     pub fn refusal(&self, node: &str) -> Option<Error> {
         match self {
             Self::Nothing | Self::Maintenance(_) => None,
-            Self::Stopping => Some(Error::Ending(node.to_owned())),
+            Self::Stopping(None) => Some(Error::Ending(node.to_owned())),
+            Self::Stopping(Some(hold)) => {
+                Some(Error::EndingHeld { node: node.to_owned(), hold: hold.clone() })
+            }
             Self::Kept(roll) => Some(Error::InRoll { node: node.to_owned(), roll: roll.clone() }),
             Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
         }
@@ -256,12 +261,12 @@ mod tests {
             (vec![named("other", "n1", "u")], maintenance(named("other", "n1", "u"))),
             (vec![named("n1", "n2", "u")], Existing::NameTaken("n2".into())),
             (vec![named("n1", "n2", "u"), named("n2", "n1", "v")], maintenance(named("n2", "n1", "v"))),
-            (vec![stopping(requested("n1"))], Existing::Stopping),
+            (vec![stopping(requested("n1"))], Existing::Stopping(None)),
             (
                 vec![stopping(requested("n1")), named("other", "n1", "u")],
                 maintenance(named("other", "n1", "u")),
             ),
-            (vec![stopping(named("other", "n1", "u"))], Existing::Stopping),
+            (vec![stopping(named("other", "n1", "u"))], Existing::Stopping(None)),
         ] {
             assert_eq!(Existing::find("n1", &all), existing, "{all:?}");
         }

@@ -138,6 +138,18 @@ fn the_tree_shows_where_pods_went_and_what_their_replacements_wait_for() {
 }
 
 #[test]
+fn a_workload_without_a_ready_pod_of_which_pods_left_is_first_unless_it_was_down_before() {
+    let mut model = tree(options());
+    let first = |model: &Model| model.open.as_ref().unwrap().tree.rows.nth(0).unwrap().line();
+    assert_ne!(first(&model).as_deref(), Some("pay rs/worker"));
+    report_workloads(&mut model, "pay", WorkloadKind::ReplicaSet, &[("worker", 0, 5)]);
+    assert_eq!(first(&model).as_deref(), Some("pay rs/worker"));
+    assert!(text(&model).contains("! 0/5 ready"), "{}", text(&model));
+    report_workloads(&mut model, "pay", WorkloadKind::ReplicaSet, &[("worker", 0, 0)]);
+    assert_ne!(first(&model).as_deref(), Some("pay rs/worker"), "it is scaled to 0");
+}
+
+#[test]
 fn themes_and_ascii_show_the_same_tree() {
     for (name, theme) in
         [("light", ThemeName::Light), ("colour_blind", ThemeName::ColourBlind), ("mono", ThemeName::Mono)]

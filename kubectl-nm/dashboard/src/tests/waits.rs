@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
+use nm_core::plan::leader::LeaderGap;
 use nm_shared::NodeMaintenance;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -142,6 +143,16 @@ fn details_take_the_rows_that_a_short_list_leaves_and_begin_with_what_to_do() {
     assert!(title <= 6, "the list has one row: {shown}");
     let remedy = lines.iter().position(|line| line.contains("kubectl nm explain worker-07")).unwrap();
     assert!(remedy > title && remedy <= title + 8, "{shown}");
+}
+
+#[test]
+fn without_a_leader_nobody_returns_a_node_to_service() {
+    let mut model = fleet(options());
+    send(&mut model, Message::Leader(Some(LeaderGap::NotInstalled)));
+    let shown = text(&model);
+    assert!(shown.contains("nobody returns the node") && !shown.contains("is returning"), "{shown}");
+    send(&mut model, Message::Leader(None));
+    assert!(text(&model).contains("the node is returning to service"), "{}", text(&model));
 }
 
 #[test]

@@ -70,7 +70,10 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             model.options.recording = RecordingMode::Off;
             model.show_error(format!("{why}; the dashboard goes on without recording"));
         }
-        Message::Leader(gap) => model.leader_gap = gap,
+        Message::Leader(gap) => {
+            model.fleet.is_leaderless = gap.is_some();
+            model.leader_gap = gap;
+        }
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),
         Message::Planned { request, plan } => {

@@ -8,7 +8,7 @@ use crate::layout::ScreenLayout;
 use crate::model::fleet::drain_record::SeenReadiness;
 use crate::model::lists::listing::Rows;
 use crate::model::open_node::pod_row::detail;
-use crate::model::tree::tree_row::{TreeItem, TreeRow, Unknown};
+use crate::model::tree::tree_row::{Attention, TreeItem, TreeRow, Unknown};
 use crate::model::{Model, OpenNode};
 use crate::objects::replacement_pod::ReplicaState;
 use crate::objects::workload::ReadyPods;
@@ -91,7 +91,8 @@ impl TreeRow {
         match &self.item {
             TreeItem::Workload { readiness: Some(ReadyPods { ready, wanted }), .. } => {
                 let tone = if ready < wanted { Tone::Bad } else { Tone::Good };
-                (format!("{ready}/{wanted} ready"), tone)
+                let sign = if self.group.attention == Attention::Down { "! " } else { "" };
+                (format!("{sign}{ready}/{wanted} ready"), tone)
             }
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => (String::from("-"), Tone::Quiet),
             TreeItem::Pod(row) => {
@@ -127,7 +128,7 @@ impl TreeRow {
             TreeItem::Workload { unknown: Unknown::OldSince(since), .. } => {
                 (data_age(*since, model.now), Tone::Alarm)
             }
-            TreeItem::Workload { seen: Some(SeenReadiness { lowest, since }), .. } => {
+            TreeItem::Workload { seen: Some(SeenReadiness { lowest, since, .. }), .. } => {
                 let ReadyPods { ready, wanted } = lowest;
                 let watched = age(model.now.duration_since(*since).as_secs());
                 (format!("lowest {ready}/{wanted}, watched for {watched}"), Tone::Quiet)

@@ -22,6 +22,7 @@ mod beyond_the_table;
 mod claims;
 mod nodes;
 mod surge;
+mod surroundings;
 mod table;
 
 const NOW: &str = "2026-01-02T03:07:25Z";

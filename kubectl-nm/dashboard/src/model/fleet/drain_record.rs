@@ -43,6 +43,8 @@ pub(crate) struct DrainRecord {
 pub(crate) struct SeenReadiness {
     pub(crate) lowest: ReadyPods,
     pub(crate) since: Timestamp,
+    /// Whether none of its pods was ready before the first of them left.
+    pub(crate) was_down: bool,
 }
 
 impl DrainRecords {
@@ -78,9 +80,11 @@ impl DrainRecords {
         maintenance: &NodeMaintenance,
         workload: WorkloadName,
         readiness: ReadyPods,
+        has_begun: bool,
         now: Timestamp,
     ) {
-        self.records.entry(uid(maintenance)).or_default().observe_readiness(workload, readiness, now);
+        let record = self.records.entry(uid(maintenance)).or_default();
+        record.observe_readiness(workload, readiness, has_begun, now);
     }
 
     /// The summary of a drain that has ended; empty before.
@@ -131,8 +135,18 @@ impl DrainRecord {
         self.slowest.truncate(NAMED);
     }
 
-    fn observe_readiness(&mut self, workload: WorkloadName, readiness: ReadyPods, now: Timestamp) {
-        let seen = self.readiness.entry(workload).or_insert(SeenReadiness { lowest: readiness, since: now });
+    /// `has_begun`: whether a pod of the workload leaves or has left.
+    fn observe_readiness(
+        &mut self,
+        workload: WorkloadName,
+        readiness: ReadyPods,
+        has_begun: bool,
+        now: Timestamp,
+    ) {
+        let is_down = readiness.ready == 0;
+        let new = SeenReadiness { lowest: readiness, since: now, was_down: is_down && !has_begun };
+        let seen = self.readiness.entry(workload).or_insert(new);
+        seen.was_down &= is_down;
         if readiness.missing() > seen.lowest.missing() {
             seen.lowest = readiness;
         }
@@ -290,14 +304,14 @@ mod tests {
         assert_eq!(record.readiness(&workload()), None);
         for (second, ready, wanted) in [(1, 3, 3), (2, 1, 3), (3, 2, 3), (4, 1, 1)] {
             let now = Timestamp::from_second(second).unwrap();
-            record.observe_readiness(workload(), ReadyPods { ready, wanted }, now);
+            record.observe_readiness(workload(), ReadyPods { ready, wanted }, false, now);
         }
         let seen = record.readiness(&workload()).unwrap();
         assert_eq!(seen.lowest, ReadyPods { ready: 1, wanted: 3 });
         assert_eq!(seen.since, Timestamp::from_second(1).unwrap());
         assert_eq!(record.lines(), ["readiness lost: shop sts/cart 1/3"]);
         let mut record = DrainRecord::default();
-        record.observe_readiness(workload(), ReadyPods { ready: 4, wanted: 3 }, Timestamp::UNIX_EPOCH);
+        record.observe_readiness(workload(), ReadyPods { ready: 4, wanted: 3 }, false, Timestamp::UNIX_EPOCH);
         assert_eq!(record.lines(), ["readiness lost: none, of 1 workload"]);
     }
 }

@@ -24,7 +24,7 @@ use nm_shared::gate::ownership::oldest;
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::lists::listing::{Listing, Row};
-use crate::objects::node_metadata::NodeMetadata;
+use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 
 /// A node that is not back in service after this time may not come back by itself.
 const SLOW_RETURN: SignedDuration = SignedDuration::from_secs(30);
@@ -49,6 +49,8 @@ pub(crate) struct Fleet {
     pub(crate) blockers: Vec<FrequentBlocker>,
     /// Who runs the rolls that maintenances are part of.
     pub(crate) rolls: RollRunners,
+    /// Whether it is known that no reconciler leads.
+    pub(crate) is_leaderless: bool,
 }
 
 impl Fleet {
@@ -62,6 +64,7 @@ impl Fleet {
             marked: BTreeSet::new(),
             blockers: Vec::new(),
             rolls: RollRunners::default(),
+            is_leaderless: false,
         };
         fleet.rebuild();
         fleet
@@ -185,16 +188,27 @@ impl Fleet {
 
     /// Why the node of a row is in its state; empty if there is nothing to add.
     pub(crate) fn why<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
-        let why = row.why(now);
+        let why = self.unready(row, row.why(now));
         // Where the nodes are not known, neither is what becomes of this one.
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
             return self.ending(&row.node, since, now);
         }
-        let Some(roll) = row.turn_in.as_deref() else { return Cow::Borrowed(why) };
+        let Some(roll) = row.turn_in.as_deref() else { return why };
         match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
             (Some(_), _) => Cow::Owned(format!("roll {roll} has halted")),
             (None, Some(who)) => Cow::Owned(format!("{why}; run by {who}")),
-            (None, None) => Cow::Borrowed(why),
+            (None, None) => why,
+        }
+    }
+
+    /// Why a node is in its state, after that it is not Ready, if that is known and delays its drain.
+    fn unready<'a>(&self, row: &FleetRow, why: &'a str) -> Cow<'a, str> {
+        let is_drained_now = matches!(row.state, Some(State::Draining | State::Blocked));
+        let readiness = self.node(&row.node).and_then(|node| Some(node.details.as_ref()?.readiness));
+        match readiness.filter(|readiness| is_drained_now && *readiness != NodeReadiness::Ready) {
+            None => Cow::Borrowed(why),
+            Some(_) if why.is_empty() => Cow::Borrowed("the node is not Ready"),
+            Some(_) => Cow::Owned(format!("the node is not Ready; {why}")),
         }
     }
 
@@ -203,6 +217,8 @@ impl Fleet {
         let lasts = now.duration_since(since);
         if !self.nodes.contains_key(node) {
             Cow::Borrowed("the node was deleted, and its maintenance ends")
+        } else if self.is_leaderless {
+            Cow::Borrowed("nobody returns the node to service: no reconciler leads")
         } else if lasts < SLOW_RETURN {
             Cow::Borrowed("the node is returning to service")
         } else {

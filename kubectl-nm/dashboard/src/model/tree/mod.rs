@@ -214,11 +214,14 @@ impl Tree {
             leaving.sort_by(|one, other| one.id.name.cmp(&other.id.name));
             let readiness = self.workloads.get(&name).copied();
             if let Some(readiness) = readiness {
-                records.observe_readiness(maintenance, name.clone(), readiness, now);
+                let has_begun = leaving.iter().any(|row| is_replaced(row));
+                records.observe_readiness(maintenance, name.clone(), readiness, has_begun, now);
             }
             let seen = records.of(maintenance).and_then(|record| record.readiness(&name));
             let found = self.replacements_of(&name, &leaving, since);
-            let attention = attention(leaving.iter().copied().zip(found.iter().copied()));
+            let is_new = !seen.is_some_and(|seen| seen.was_down);
+            let attention =
+                attention(readiness.filter(|_| is_new), leaving.iter().copied().zip(found.iter().copied()));
             let group = Arc::new(WorkloadGroup { name, attention });
             let unknown = self.unknown(namespace, owner);
             rows.push(TreeRow::new(&group, 0, TreeItem::Workload { readiness, seen, unknown }));

@@ -15,9 +15,14 @@ use crate::model::open_node::pod_row::PodRow;
 use crate::objects::replacement_pod::{Replica, ReplicaState};
 use crate::objects::workload::ReadyPods;
 
+/// The state of a workload of which no pod is ready.
+const DOWN: &str = "Down";
+
 /// How much attention a workload needs; the first needs most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Attention {
+    /// No pod of it is ready, and pods of it leave or have left.
+    Down,
     Blocked,
     /// A replacement does not become Ready by itself.
     Stuck,
@@ -115,6 +120,7 @@ impl TreeRow {
 
     pub(crate) fn word(&self) -> &'static str {
         match &self.item {
+            TreeItem::Workload { .. } if self.group.attention == Attention::Down => DOWN,
             TreeItem::Workload { .. } if self.is_blocked() => PodState::Blocked.word(),
             TreeItem::Workload { .. } | TreeItem::NoReplacement(_) => "",
             TreeItem::Pod(row) => row.progress.word(),
@@ -183,8 +189,9 @@ impl Row for TreeRow {
     }
 }
 
-/// How much attention a workload needs that has these pods and replacements.
+/// How much attention a workload needs that has these pods and replacements. What it shows may be old, or not be known.
 pub(crate) fn attention<'a>(
+    readiness: Option<ReadyPods>,
     pods: impl IntoIterator<Item = (&'a PodRow, Option<&'a Arc<Replica>>)>,
 ) -> Attention {
     let of_pod = |(row, replacement): (&PodRow, Option<&Arc<Replica>>)| match replacement {
@@ -193,6 +200,11 @@ pub(crate) fn attention<'a>(
         Some(replica) if replica.state == ReplicaState::Ready && is_gone(row) => Attention::Done,
         None if is_gone(row) && row.id.controller.is_empty() => Attention::Done,
         _ => Attention::Moving,
+    };
+    let is_down = readiness.is_some_and(|pods| pods.wanted > 0 && pods.ready == 0);
+    let of_pod = |(row, replacement): (&PodRow, Option<&Arc<Replica>>)| {
+        let has_left = row.progress.state.is_some_and(PodState::is_replaced);
+        if is_down && has_left { Attention::Down } else { of_pod((row, replacement)) }
     };
     pods.into_iter().map(of_pod).min().unwrap_or(Attention::Done)
 }

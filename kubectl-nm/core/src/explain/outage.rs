@@ -1,0 +1,216 @@
+//! Workloads that have no ready pod since pods of theirs left a node in maintenance. A pure function of what the cluster shows.
+//!
+//! The status of a maintenance does not name the pods that are gone. The kubelet's events do: it reports each container that it
+//! stops, for as long as the API server keeps events.
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use nm_shared::PodReference;
+
+use crate::explain::cluster_facts::{IncompleteOwner, Outage, ReadPod, StoppedPod, Workload};
+use crate::explain::first_cause::owner_of;
+use crate::explain::owner::{Owner, OwnerKind};
+
+impl Outage {
+    /// When the first of its pods was stopped, or when it became unavailable.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.workload.unavailable_since.or_else(|| self.left.iter().map(|pod| pod.at).max())
+    }
+}
+
+impl StoppedPod {
+    /// The pod that an event is about; none if the event is another one.
+    pub fn of(event: &Event) -> Option<Self> {
+        let (about, source) = (&event.involved_object, event.source.as_ref()?);
+        let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?;
+        Some(Self {
+            pod: PodReference { namespace: about.namespace.clone()?, name: about.name.clone()? },
+            uid: about.uid.clone()?,
+            node: source.host.clone()?,
+            at: time.0,
+        })
+        .filter(|_| event.reason.as_deref() == Some("Killing"))
+    }
+}
+
+impl From<&Deployment> for Workload {
+    fn from(object: &Deployment) -> Self {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let owner = Owner::new(OwnerKind::Deployment, name);
+        let status = object.status.clone().unwrap_or_default();
+        let wanted = object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let conditions = status.conditions.unwrap_or_default();
+        let find = |type_: &str, status: &str| {
+            conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status)
+        };
+        let unavailable_since =
+            find("Available", "False").and_then(|condition| Some(condition.last_transition_time.as_ref()?.0));
+        let incomplete = find("ReplicaFailure", "True").map(|failure| IncompleteOwner {
+            owner: owner.clone(),
+            missing: wanted.saturating_sub(status.replicas.unwrap_or(0)),
+            message: failure.message.clone().unwrap_or_default(),
+        });
+        Self {
+            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            owner,
+            wanted,
+            ready: status.ready_replicas.unwrap_or(0),
+            unavailable_since,
+            incomplete: incomplete.filter(|incomplete| incomplete.missing > 0),
+        }
+    }
+}
+
+impl From<&StatefulSet> for Workload {
+    fn from(object: &StatefulSet) -> Self {
+        Self {
+            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            owner: Owner::new(OwnerKind::StatefulSet, object.metadata.name.as_deref().unwrap_or_default()),
+            wanted: object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+            ready: object.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0),
+            unavailable_since: None,
+            incomplete: None,
+        }
+    }
+}
+
+impl Workload {
+    /// Whether it wants pods, and none is Ready.
+    pub fn is_down(&self) -> bool {
+        self.wanted > 0 && self.ready == 0
+    }
+
+    /// Whether it names a pod like this: its own, or that of its `ReplicaSet`.
+    fn names(&self, pod: &PodReference) -> bool {
+        let rest = pod.name.strip_prefix(self.owner.name()).and_then(|rest| rest.strip_prefix('-'));
+        let Some(rest) = rest.filter(|_| pod.namespace == self.namespace) else { return false };
+        match self.owner.kind() {
+            OwnerKind::StatefulSet => rest.parse::<u32>().is_ok(),
+            _ => rest
+                .split_once('-')
+                .is_some_and(|(hash, random)| !hash.is_empty() && random.len() == 5 && !random.contains('-')),
+        }
+    }
+
+    /// The pods of it that left the node after the drain began. None if it was unavailable before, or may have been. `pods`
+    /// are those that exist in its namespace; `was_unready` tells whether a pod may have been unready before it was stopped.
+    pub fn outage(
+        self,
+        node: &str,
+        began: Timestamp,
+        stopped: &[StoppedPod],
+        pods: &[Pod],
+        was_unready: impl Fn(&StoppedPod) -> bool,
+    ) -> Option<Outage> {
+        if !self.is_down() || self.unavailable_since.is_some_and(|since| since < began) {
+            return None;
+        }
+        // A container that its kubelet starts again is stopped, too.
+        let is_there = |stopped: &StoppedPod| {
+            pods.iter().any(|pod| {
+                pod.metadata.uid.as_ref() == Some(&stopped.uid) && pod.metadata.deletion_timestamp.is_none()
+            })
+        };
+        let mut left: Vec<StoppedPod> = stopped
+            .iter()
+            .filter(|pod| pod.node == node && pod.at >= began && self.names(&pod.pod) && !is_there(pod))
+            .cloned()
+            .collect();
+        left.sort_by(|a, b| (&a.uid, a.at).cmp(&(&b.uid, b.at)));
+        left.dedup_by(|a, b| a.uid == b.uid);
+        if left.is_empty() || (self.unavailable_since.is_none() && left.iter().all(was_unready)) {
+            return None;
+        }
+        let is_own = |pod: &&Pod| {
+            pod.metadata.deletion_timestamp.is_none()
+                && pod.metadata.namespace.as_ref() == Some(&self.namespace)
+                && owner_of(pod).as_ref() == Some(&self.owner)
+        };
+        let pods = pods.iter().filter(is_own);
+        let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
+        Some(Outage { workload: self, left, pods })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn time(minute: u32) -> Timestamp {
+        format!("2026-01-02T03:{minute:02}:00Z").parse().unwrap()
+    }
+
+    fn deployment(wanted: i32, ready: i32, unavailable_minute: u32) -> Workload {
+        let condition =
+            json!({"type": "Available", "status": "False", "lastTransitionTime": time(unavailable_minute)});
+        let object = json!({"metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"replicas": wanted, "selector": {}, "template": {}},
+            "status": {"readyReplicas": ready, "conditions": [condition]}});
+        Workload::from(&parse::<Deployment>(object))
+    }
+
+    fn set() -> Workload {
+        let object = json!({"metadata": {"name": "cart", "namespace": "shop"},
+            "spec": {"replicas": 1, "selector": {}, "serviceName": "", "template": {}}, "status": {"replicas": 1}});
+        Workload::from(&parse::<StatefulSet>(object))
+    }
+
+    fn stopped(name: &str, node: &str, minute: u32) -> StoppedPod {
+        let event = json!({"metadata": {"name": "e", "namespace": "shop"}, "reason": "Killing",
+            "involvedObject": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+            "source": {"component": "kubelet", "host": node}, "lastTimestamp": time(minute)});
+        StoppedPod::of(&parse(event)).unwrap()
+    }
+
+    fn left(workload: Workload, stopped: &[StoppedPod], pods: &[Value], was_unready: bool) -> Option<usize> {
+        let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
+        let outage = workload.outage("n1", time(4), stopped, &pods, |_| was_unready)?;
+        Some(outage.left.len())
+    }
+
+    #[test]
+    fn a_workload_is_down_by_the_drain_only_if_its_pods_left_the_node_and_it_was_available_before() {
+        let both = [stopped("web-6c4-bcdfg", "n1", 5), stopped("web-6c4-bcdfh", "n1", 5)];
+        assert_eq!(left(deployment(2, 0, 5), &both, &[], false), Some(2));
+        assert_eq!(left(deployment(2, 1, 5), &both, &[], false), None, "a pod is Ready");
+        assert_eq!(left(deployment(0, 0, 5), &both, &[], false), None, "it is scaled to 0");
+        assert_eq!(left(deployment(2, 0, 3), &both, &[], false), None, "it was unavailable before");
+        for (other, why) in [
+            (stopped("web-6c4-bcdfg", "n2", 5), "another node"),
+            (stopped("web-6c4-bcdfg", "n1", 3), "before the drain"),
+            (stopped("web-api-6c4-bcdfg", "n1", 5), "another Deployment"),
+            (stopped("web-0", "n1", 5), "a StatefulSet"),
+        ] {
+            assert_eq!(left(deployment(2, 0, 5), &[other], &[], false), None, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_container_that_was_only_restarted_is_no_pod_that_left() {
+        let pod = |deleted: Value| {
+            json!({"metadata": {"name": "web-6c4-bcdfg", "namespace": "shop", "uid": "uid-web-6c4-bcdfg",
+                "deletionTimestamp": deleted}})
+        };
+        let one = [stopped("web-6c4-bcdfg", "n1", 5), stopped("web-6c4-bcdfg", "n1", 6)];
+        assert_eq!(left(deployment(1, 0, 5), &one, &[pod(Value::Null)], false), None);
+        assert_eq!(
+            left(deployment(1, 0, 5), &one, &[pod(json!(time(7)))], false),
+            Some(1),
+            "it is terminating"
+        );
+    }
+
+    #[test]
+    fn where_no_condition_shows_since_when_the_pods_that_left_must_have_run_without_a_warning() {
+        assert_eq!(left(set(), &[stopped("cart-0", "n1", 5)], &[], false), Some(1));
+        assert_eq!(left(set(), &[stopped("cart-0", "n1", 5)], &[], true), None);
+        assert_eq!(left(set(), &[stopped("cart-x", "n1", 5)], &[], false), None);
+    }
+}

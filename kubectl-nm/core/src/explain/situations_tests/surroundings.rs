@@ -1,0 +1,198 @@
+//! What no status shows: workloads without a ready pod, and a node that is not Ready. And pods with more than one budget.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::explain::cluster_facts::{Outage, ReadPod, StoppedPod, UnreadyNode, Workload};
+
+const BEGAN: &str = "2026-01-02T03:04:05Z";
+
+fn drained() -> NodeMaintenance {
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "reason": type_, "message": "",
+        "lastTransitionTime": BEGAN})
+    };
+    with_status(
+        "n1",
+        json!({"phase": "Succeeded", "evictionPods": 2, "podCounts": {"gone": 2}, "departedPods": {},
+            "conditions": [condition("Cordoned"), condition("Drained")]}),
+    )
+}
+
+/// A Deployment that wants so many pods and has these, none of which is Ready, after two left `n1`.
+fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
+    let object = json!({"metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": wanted, "selector": {}, "template": {}}, "status": {"conditions": conditions}});
+    let left = |name: &str| StoppedPod {
+        pod: PodReference { namespace: "shop".into(), name: name.into() },
+        uid: name.into(),
+        node: "n1".into(),
+        at: "2026-01-02T03:05:00Z".parse().unwrap(),
+    };
+    let pods = pods.iter().map(|pod| ReadPod { pod: parse(pod), warnings: Vec::new() }).collect();
+    let outage = Outage {
+        workload: Workload::from(&parse::<Deployment>(&object)),
+        left: vec![left("web-6c4-bcdfg"), left("web-6c4-bcdfh")],
+        pods,
+    };
+    ClusterFacts {
+        nodes: Some(Ok(vec![parse(&cordoned("n1")), parse(&cordoned("n2"))])),
+        in_maintenance: ["n1".into(), "n2".into()].into(),
+        outages: [("n1".to_owned(), vec![outage])].into(),
+        ..ClusterFacts::default()
+    }
+}
+
+#[test]
+fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_replacements() {
+    let unavailable =
+        || json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
+    let refused = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}]);
+    let down =
+        "shop/deploy/web is down: its 2 pods are not ready, and 2 pods of it left n1 during the drain.";
+    for (name, facts, why, command, passes) in [
+        (
+            "no node is left for the replacement",
+            outage(2, unavailable(), vec![pending("Unschedulable", UNFIT)]),
+            Some("No node is left for the replacement shop/web-2: n1, n2 are in maintenance."),
+            "kubectl nm stop n2",
+            false,
+        ),
+        (
+            "the image cannot be pulled",
+            outage(2, unavailable(), vec![waiting("ErrImagePull", "manifest unknown")]),
+            Some("shop/web-2 on n2: the image shop/web:2 cannot be pulled (ErrImagePull): manifest unknown."),
+            DESCRIBE,
+            false,
+        ),
+        (
+            "the replacement has just been created",
+            outage(
+                2,
+                unavailable(),
+                vec![edited(
+                    waiting("ContainerCreating", ""),
+                    "/status/startTime",
+                    json!("2026-01-02T03:07:00Z"),
+                )],
+            ),
+            Some("shop/web-2 has been starting on n2 for 25s."),
+            "kubectl -n shop describe deploy/web",
+            true,
+        ),
+        (
+            "a quota",
+            outage(2, refused, vec![]),
+            Some("deploy/web cannot create 2 pods: exceeded quota: pods."),
+            "kubectl -n shop describe deploy/web",
+            false,
+        ),
+        (
+            "nothing is seen",
+            outage(2, unavailable(), vec![]),
+            None,
+            "kubectl -n shop describe deploy/web",
+            false,
+        ),
+    ] {
+        let causes = explained(&drained(), &facts);
+        let [cause] = causes.as_slice() else { panic!("{name}: {causes:#?}") };
+        let what: Vec<&str> = [Some(down), why].into_iter().flatten().collect();
+        assert_eq!(cause.what, what, "{name}");
+        assert_eq!((cause.commands[0].as_str(), cause.passes), (command, passes), "{name}");
+        check_harmless(cause);
+    }
+    assert_eq!(explained(&drained(), &ClusterFacts::default()), []);
+}
+
+#[test]
+fn pods_of_a_node_that_is_not_ready_cannot_terminate_and_nobody_is_to_wait_for_that() {
+    let pod = json!({"namespace": "shop", "name": "web-0"});
+    let object = with_status(
+        "n1",
+        json!({"phase": "Running", "podCounts": {"terminating": 1}, "pendingPodsRefs": [pod]}),
+    );
+    let unready = |message: Option<&str>| ClusterFacts {
+        unready: BTreeMap::from([(
+            "n1".to_owned(),
+            UnreadyNode { since: BEGAN.parse().ok(), message: message.map(str::to_owned) },
+        )]),
+        terminating: [(
+            "n1".to_owned(),
+            Ok(vec![parse(&edited(terminating(BEGAN), "/metadata/name", json!("web-0")))]),
+        )]
+        .into(),
+        ..ClusterFacts::default()
+    };
+    let causes = explained(&object, &unready(None));
+    let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+    assert_eq!(
+        cause.what,
+        [
+            "Node n1 has not been Ready since 2026-01-02T03:04:05Z: its kubelet does not report, so its pod cannot terminate."
+        ]
+    );
+    assert!(!cause.passes && cause.pods == ["shop/web-0"], "{cause:#?}");
+    let has = |text: &str| cause.advice.contains(text);
+    assert!(has("Power the node on") && has("out-of-service"), "{cause:#?}");
+    check_harmless(cause);
+    // A kubelet that reports terminates pods.
+    let causes = explained(&object, &unready(Some("container runtime is down")));
+    assert_eq!(
+        causes[0].what,
+        ["Node n1 has not been Ready since 2026-01-02T03:04:05Z: container runtime is down."]
+    );
+    // A node from which no pod has to go may be off.
+    assert_eq!(explained(&drained(), &unready(None)), []);
+    // The status reports it by itself, too.
+    let blocked = json!({"namespace": "shop", "name": "web-0", "reason": "NodeNotReady", "message": "m", "node": "n1",
+        "since": BEGAN, "attempts": 0});
+    let status = json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 1}, "pendingPodsRefs": [pod]});
+    let causes = explained(&with_status("n1", status), &unready(None));
+    assert_eq!(causes.len(), 1, "{causes:#?}");
+}
+
+#[test]
+fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
+    let budget = |name: &str| json!({"name": name, "desiredHealthy": 1, "currentHealthy": 2});
+    let pod = |name: &str| {
+        json!({"namespace": "shop", "name": name, "reason": "MultipleDisruptionBudgets",
+        "message": "2 disruption budgets select this pod", "since": BEGAN, "attempts": 3,
+        "budgets": [budget("narrow"), budget("wide")]})
+    };
+    let status =
+        json!({"phase": "Running", "blockedPods": [pod("web-0"), pod("web-1")], "podCounts": {"blocked": 2}});
+    let causes = explained(&with_status("n1", status), &ClusterFacts::default());
+    let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+    assert_eq!(
+        cause.what,
+        ["shop/web-0, shop/web-1 are selected by more than one disruption budget: narrow, wide."]
+    );
+    assert!(cause.advice.starts_with("Delete all but one of the pod's budgets, or change their selectors"));
+    assert_eq!(cause.commands, ["kubectl -n shop edit pdb narrow wide"]);
+    assert!(!cause.passes);
+}
+
+#[test]
+fn a_budget_over_several_workloads_is_not_judged_by_the_first_of_its_pods() {
+    let pinned =
+        |name: &str| edited(ready(name, "n1"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": "n1"}));
+    let labelled =
+        |node: Value, name: &str| edited(node, "/metadata/labels", json!({"kubernetes.io/hostname": name}));
+    let nodes = || vec![labelled(cordoned("n1"), "n1"), labelled(node("n2", json!({})), "n2")];
+    let no_node = |pods: Vec<Value>| {
+        let mut situation = Situation { nodes: nodes(), ..never("maxUnavailable", json!(0), 2) };
+        situation.pods = pods;
+        let mut object = blocked_status("shop");
+        let mut other = object["blockedPods"][0].clone();
+        other["name"] = json!("web-1");
+        object["blockedPods"].as_array_mut().unwrap().push(other);
+        let causes = explained(&with_status("n1", object), &situation.facts());
+        causes[0].what.last().unwrap().contains("fits on no other node")
+    };
+    assert!(no_node(vec![pinned("web-0"), pinned("web-1")]));
+    assert!(!no_node(vec![pinned("web-0"), ready("web-1", "n1")]), "another pod fits n2");
+}
