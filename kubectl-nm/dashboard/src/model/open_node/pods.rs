@@ -10,8 +10,8 @@ use nm_core::maintenance::changes::{surge_state, wait_in_short};
 use nm_core::maintenance::{blocked_count, blocked_pods, status, uid, waiting_pods};
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
-    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference, PodState,
-    ReturnedPod, SurgingPod, WaitingPod,
+    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, Phase, PodReference,
+    PodState, ReturnedPod, SurgingPod, WaitingPod,
 };
 
 use crate::model::lists::listing::{Listing, Row};
@@ -135,7 +135,7 @@ impl PodList {
         if self.ids.get(&path).is_some_and(|known| known.key == uid) {
             self.ids.remove(&path);
         }
-        match self.rows.get(uid).filter(|row| maintenance.is_some() && had_to_go(row)) {
+        match self.rows.get(uid).filter(|row| maintenance.is_some_and(has_begun) && had_to_go(row)) {
             Some(row) => self.rows.upsert(gone(row, now)),
             None => self.rows.remove(uid),
         }
@@ -238,7 +238,7 @@ impl PodList {
         } else {
             self.watched.values().map(|watched| watched.row(&status, now)).collect()
         };
-        if maintenance.is_some() {
+        if maintenance.is_some_and(has_begun) {
             let present: HashSet<&str> = rows.iter().map(Row::key).collect();
             let missing = self.rows.all().filter(|row| had_to_go(row) && !present.contains(row.key()));
             let missing: Vec<PodRow> = missing.map(|row| gone(row, now)).collect();
@@ -370,6 +370,12 @@ fn path(namespace: &str, name: &str) -> String {
 /// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
 pub(crate) fn had_to_go(row: &PodRow) -> bool {
     !matches!(row.progress.state, None | Some(PodState::Staying))
+}
+
+/// Whether the drain has begun. A pod that leaves before is not one that the drain moved. The medik8s operator writes no conditions.
+fn has_begun(maintenance: &NodeMaintenance) -> bool {
+    let status = status(maintenance);
+    status.has_begun() || matches!(status.phase, Some(Phase::Running | Phase::Succeeded | Phase::Failed))
 }
 
 fn gone(row: &PodRow, now: Timestamp) -> PodRow {

@@ -98,6 +98,17 @@ fn a_pods_state_joins_the_pod_and_the_status() {
 }
 
 #[test]
+fn a_pod_that_leaves_before_the_drain_begins_is_not_one_that_the_drain_moved() {
+    for (phase, left) in [("Pending", vec![]), ("Running", vec!["Gone a"])] {
+        let maintenance = with_status("n1", json!({"phase": phase}));
+        let mut pods = PodList::default();
+        pods.list(&[plain("a")], Some(&maintenance), now());
+        pods.remove(&plain("a").id, Some(&maintenance), now());
+        assert_eq!(shown(&pods), left, "{phase}");
+    }
+}
+
+#[test]
 fn the_reconcilers_own_pod_waits_to_be_evicted_last_and_the_others_are_evicting() {
     let own =
         json!({"namespace": "shop", "name": "nm", "reason": "EvictedLast", "since": "2026-01-02T03:09:00Z"});
