@@ -42,7 +42,7 @@ Examples:
   kubectl nm explain";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 nothing is blocked, 1 unknown, 3 something is blocked, or a workload of which pods left has no ready pod.";
+Exit codes: 0 nothing is blocked, 1 unknown, 3 blocked.";
 
 /// Explain what blocks the maintenance of nodes and how to unblock it
 #[derive(Args, Debug)]
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {
             let is_reported = |object| matches!(State::of(object), State::Blocked | State::Failed);
-            judged.retain(|judged| judged.is_blocked() || is_reported(judged.object));
+            judged.retain(|judged| !judged.is_well() || is_reported(judged.object));
         }
         explained = judged.len();
         if explain_all(judged, &context, out)? {
@@ -139,7 +139,12 @@ impl<'a> Judged<'a> {
 
     /// Whether something blocks it that does not pass by itself.
     fn is_blocked(&self) -> bool {
-        self.causes.iter().any(|cause| !cause.passes) || unlisted(self.object) > 0
+        self.causes.iter().any(|cause| !cause.passes && !cause.is_outage) || unlisted(self.object) > 0
+    }
+
+    /// Whether nobody has to do anything, as far as its causes tell.
+    fn is_well(&self) -> bool {
+        self.causes.iter().all(|cause| cause.passes) && !self.is_blocked()
     }
 }
 

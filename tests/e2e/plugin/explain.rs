@@ -10,7 +10,8 @@ use nm_tests::maintenance::{start, stop, until_drained, until_status};
 use nm_tests::programs::{plugin, plugin_of};
 use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::workload::{Workload, node_of};
+use nm_tests::wait::in_time;
+use nm_tests::workload::{Workload, node_of, pod_spec};
 use serde_json::json;
 
 /// The output with a placeholder for durations and counts, which differ between runs.
@@ -99,6 +100,36 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     assert_eq!(timeless(&new.stdout), expected);
     // Whether that counts as blocked depends on how long ago the maintenance was created.
     assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_a_drain_leaves_without_a_ready_pod_is_reported_and_blocks_nothing() {
+    let cluster = Cluster::start(2).await;
+    let node = cluster.nodes().await[0].clone();
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = Workload::new(&cluster, "down").await;
+    let mut spec = pod_spec();
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    workload.deployment_of("web", 1, &spec).await;
+    workload.until_running("web", 1).await;
+    start(&cluster, &node, &node).await;
+    until_drained(&cluster, &node).await;
+    // The event of the kubelet and the status of the Deployment follow.
+    let reported = async {
+        loop {
+            let said = plugin(&cluster, &["explain", &node]).await.ok();
+            if said.stdout.contains(" is down: ") {
+                return said.stdout;
+            }
+        }
+    };
+    let said = in_time("explain reports the workload", reported).await;
+    let namespace = workload.namespace();
+    let is_down = format!(
+        "{namespace}/deploy/web is down: its 1 pod is not ready, and 1 pod of it left {node} during the drain."
+    );
+    assert!(said.lines().any(|line| line == is_down), "{said}");
+    assert!(said.contains(" is Pending, because the scheduler finds no node: "), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

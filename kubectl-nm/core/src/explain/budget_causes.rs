@@ -221,6 +221,7 @@ impl Group<'_> {
             advice,
             commands,
             passes,
+            is_outage: false,
             stays: false,
             is_pending: false,
             common: cause.cloned().map(CommonGround::FirstCause),

@@ -31,6 +31,8 @@ pub struct Cause {
     pub is_pending: bool,
     /// Whether its pods stay, so that the drain does not wait for them.
     pub stays: bool,
+    /// Whether it is harm that the drain does to a workload, and keeps nothing from going on.
+    pub is_outage: bool,
     /// What makes the causes of several nodes one; none if only their words do.
     pub common: Option<CommonGround>,
 }

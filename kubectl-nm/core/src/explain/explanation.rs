@@ -63,14 +63,14 @@ pub fn causes(
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
-        causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
-        causes.extend(not_ready(maintenance, facts, kubectl));
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
         announce_deletion(&mut blocked, maintenance);
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked);
         }
+        causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
+        causes.extend(not_ready(maintenance, facts, kubectl));
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
         // Of a node that is not Ready, they do not terminate.

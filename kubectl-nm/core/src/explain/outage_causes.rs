@@ -78,5 +78,14 @@ fn cause(
     if commands.is_empty() {
         commands.push(describe);
     }
-    Cause { what, since: outage.since(), unseen, advice, commands, passes, ..Cause::default() }
+    Cause {
+        what,
+        since: outage.since(),
+        unseen,
+        advice,
+        commands,
+        passes,
+        is_outage: true,
+        ..Cause::default()
+    }
 }
