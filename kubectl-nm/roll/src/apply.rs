@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::decide::RollChange;
 use crate::error::RollError;
 use crate::health;
+use crate::health_round::{Round, Workloads};
 use crate::job;
 use crate::observed::NodeView;
 use crate::record::{self, Baseline, DisturbedObject, NODE, NodeRecord, Roll, RollNode, RollRecord, Step};
@@ -64,6 +65,7 @@ pub(super) async fn apply(
     roll: Roll,
     changes: Vec<RollChange>,
     nodes: BTreeMap<String, NodeView>,
+    workloads: &Workloads,
     has_halted: bool,
 ) -> Applied {
     let mut applied = Applied { roll, objects: Vec::new(), outcomes: Vec::new() };
@@ -86,7 +88,7 @@ pub(super) async fn apply(
         let outcome = carry_out(cluster, roll, &change).await;
         (change, outcome)
     }));
-    let (others, begun) = join(others, begin(cluster, roll, begins, &nodes)).await;
+    let (others, begun) = join(others, begin(cluster, roll, begins, &nodes, workloads)).await;
     for (change, outcome) in others.into_iter().chain(begun) {
         let outcome = outcome.map(|object| applied.objects.extend(object));
         applied.outcomes.push((change, outcome));
@@ -115,15 +117,17 @@ async fn begin(
     roll: &Roll,
     begins: Vec<RollChange>,
     nodes: &BTreeMap<String, NodeView>,
+    workloads: &Workloads,
 ) -> Vec<(RollChange, Outcome)> {
     let is_under_way = |node: &&RollNode| node.record.step > Step::Planned;
     let under_way = roll.nodes.iter().filter(is_under_way);
     let disturbed: BTreeSet<&DisturbedObject> =
         under_way.flat_map(|node| &node.record.baseline.healthy).collect();
+    let round = Round::new(cluster, workloads);
     let read = join_all(begins.into_iter().map(async |change| {
         let view = change.node().and_then(|name| Some((name, nodes.get(name)?)));
         let baseline = match view {
-            Some((name, view)) => health::baseline(cluster, name, view, &disturbed).await.map(Some),
+            Some((name, view)) => health::baseline(&round, name, view, &disturbed).await.map(Some),
             None => Ok(None),
         };
         (change, baseline)

@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::args::duration;
 use nm_shared::NodeMaintenance;
 
 use crate::absence::{Departure, LeftNode};
@@ -20,7 +19,7 @@ use crate::record::{
     ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation, hook,
 };
 use crate::settings::RollSettings;
-use crate::window::WindowState;
+use crate::working_time::{self, continues_in_pause};
 
 /// How often the runner confirms that it still runs the roll.
 pub(crate) const HEARTBEAT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -66,7 +65,7 @@ impl RollChange {
 pub enum RollState {
     /// Nodes are under way, or start now.
     Working,
-    /// Nothing is under way, and nothing can begin; why.
+    /// Nothing is under way or the roll is paused, and nothing can begin; why.
     Waiting(String),
     /// The roll has halted, and no action is under way.
     Halted(Halt),
@@ -248,6 +247,9 @@ impl Pass<'_> {
                 Next::Done if !self.is_halted() => self.release(node),
                 Next::Write(_) | Next::Delete | Next::Done => {}
             }
+            if detail.is_empty() && self.is_last_of_wave(node) {
+                detail = String::from("last in its wave: the pod that runs the roll is on it");
+            }
             self.progress.push(NodeProgress {
                 node: name,
                 wave: node.record.wave,
@@ -345,14 +347,9 @@ impl Pass<'_> {
 
     /// The working time of the roll until now, in milliseconds.
     fn worked_millis(&self) -> i64 {
-        let now = self.observed.now;
-        let RollRecord { runner, worked_millis, halt, paused, .. } = &self.next;
-        let Some(runner) = runner.as_ref().filter(|_| halt.is_none() && !paused) else {
-            return *worked_millis;
-        };
-        // A longer time was not spent on the roll: the computer slept, or its clock was set.
-        let since = now.duration_since(runner.at).clamp(SignedDuration::ZERO, HEARTBEAT_TIMEOUT);
-        worked_millis.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        let mut nodes = self.roll.nodes.iter();
+        let is_working = !self.next.paused || nodes.any(|node| continues_in_pause(node, self.observed));
+        working_time::until(self.observed.now, &self.next, is_working)
     }
 
     /// Pauses the nodes that have begun at the moment at which the roll was paused.
@@ -379,9 +376,10 @@ impl Pass<'_> {
             return None;
         }
         if self.next.paused {
-            return under_way.is_empty().then(|| String::from("paused"));
+            return (under_way.is_empty() || !self.is_aborted()).then(|| self.next.paused_words());
         }
-        if let Some(why) = self.closed_window() {
+        let slowest = SignedDuration::from_secs(self.next.done.slowest_seconds);
+        if let Some(why) = self.settings().windows.closed(self.observed.now, slowest) {
             return under_way.is_empty().then_some(why);
         }
         // A wave is done before the next one begins.
@@ -390,7 +388,7 @@ impl Pass<'_> {
         let mut next: Vec<&&RollNode> =
             planned.iter().filter(exists).filter(|node| node.record.wave == wave).collect();
         // Its drain ends this program, and the next one should not start on a node whose turn is still to come.
-        next.sort_by_key(|node| self.observed.own_node.as_deref() == Some(node.node()));
+        next.sort_by_key(|node| self.runs_on(node));
         let (now, began_millis) = (self.observed.now, self.worked_millis());
         let begun: Vec<RollChange> = next
             .into_iter()
@@ -404,6 +402,20 @@ impl Pass<'_> {
             .collect();
         self.changes.extend(begun);
         None
+    }
+
+    /// Whether the program that runs the roll is a pod on this node, whose drain ends it.
+    fn runs_on(&self, node: &RollNode) -> bool {
+        self.next.runner.as_ref().and_then(|runner| runner.node.as_deref()) == Some(node.node())
+    }
+
+    /// Whether a node begins when all others of its wave have begun.
+    fn is_last_of_wave(&self, node: &RollNode) -> bool {
+        let is_before = |other: &RollNode| {
+            other.node() != node.node()
+                && (other.record.step, other.record.wave) == (Step::Planned, node.record.wave)
+        };
+        node.record.step == Step::Planned && self.runs_on(node) && self.roll.nodes.iter().any(is_before)
     }
 
     /// What a roll that halts still waits for; none if it does not halt, or has halted.
@@ -425,27 +437,6 @@ impl Pass<'_> {
     fn is_settled(&self) -> bool {
         let is_running = self.observed.actions.values().any(|action| *action == ActionState::Running);
         !is_running && self.changes.is_empty()
-    }
-
-    /// Why no node may begin now; none if one may.
-    fn closed_window(&self) -> Option<String> {
-        let now = self.observed.now;
-        match self.settings().windows.at(now) {
-            WindowState::Closed { opens } => {
-                Some(format!("the window opens at {}", self.settings().windows.show(opens)))
-            }
-            WindowState::Open { until: Some(until) } => {
-                let slowest = SignedDuration::from_secs(self.next.done.slowest_seconds);
-                (until.duration_since(now) < slowest).then(|| {
-                    format!(
-                        "the window closes at {}, and the slowest node so far took {}: waits for the next window",
-                        self.settings().windows.show(until),
-                        duration::show(slowest.unsigned_abs())
-                    )
-                })
-            }
-            WindowState::Open { until: None } => None,
-        }
     }
 
     /// The next record, with a heartbeat of this program.

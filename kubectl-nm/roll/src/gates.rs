@@ -85,6 +85,15 @@ pub struct ReadyTime {
     pub wanted: u64,
 }
 
+impl ReadyTime {
+    /// How much of the time is left.
+    pub(super) fn left(&self, now: Timestamp) -> SignedDuration {
+        let wanted =
+            SignedDuration::try_from(Duration::from_secs(self.wanted)).unwrap_or(SignedDuration::MAX);
+        wanted.saturating_sub(now.duration_since(self.since))
+    }
+}
+
 /// The gates of the nodes of a roll.
 pub(super) struct Gates<'a> {
     pub(super) settings: &'a RollSettings,
@@ -294,8 +303,7 @@ impl Gates<'_> {
             Some(Health::Healthy) => {}
             None => return Some(String::from("checking its DaemonSet pods")),
         }
-        let is_over =
-            |ready: ReadyTime| self.observed.elapsed(ready.since) >= Duration::from_secs(ready.wanted);
+        let is_over = |ready: ReadyTime| ready.left(self.observed.now) <= SignedDuration::ZERO;
         let is_stable = self.ready_time(node).is_some_and(is_over);
         (!is_stable).then(|| format!("has to be Ready for {}", shown(self.settings.min_ready_seconds)))
     }

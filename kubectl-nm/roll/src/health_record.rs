@@ -1,7 +1,10 @@
 //! What is recorded of the health of nodes: before their drains, and as it was probed last.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_core::maintenance::roll::Step;
+use nm_shared::cluster::metadata;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The state of a node before its maintenance began. What was unhealthy then does not have to be healthy afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +33,67 @@ pub(crate) enum DisturbedKind {
     StatefulSet,
     DaemonSet,
     PodDisruptionBudget,
+}
+
+impl DisturbedKind {
+    const WORKLOADS: [Self; 4] = [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet];
+
+    /// The kind of a workload; none if its health is not known, as that of a kind of another API group.
+    pub(crate) fn of_workload(owner: &OwnerReference) -> Option<Self> {
+        Self::WORKLOADS.into_iter().find(|kind| metadata::is_of(owner, "apps", kind.word()))
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::PodDisruptionBudget => "policy/v1",
+            Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+        }
+    }
+}
+
+impl DisturbedObject {
+    /// The object with its name and kind only.
+    pub(crate) fn reference(&self) -> Value {
+        json!({
+            "apiVersion": self.kind.api_version(),
+            "kind": self.kind.word(),
+            "metadata": {"namespace": self.namespace, "name": self.name},
+        })
+    }
+
+    /// Why the object is not healthy; none if it is.
+    pub(crate) fn problem(&self, object: &Value) -> Option<String> {
+        let number =
+            |path: &str, otherwise: i64| object.pointer(path).and_then(Value::as_i64).unwrap_or(otherwise);
+        let status = |field: &str| number(&format!("/status/{field}"), 0);
+        let (is, wanted, what) = match self.kind {
+            DisturbedKind::Deployment | DisturbedKind::ReplicaSet => {
+                (status("availableReplicas"), number("/spec/replicas", 1), "replicas available")
+            }
+            DisturbedKind::StatefulSet => {
+                (status("readyReplicas"), number("/spec/replicas", 1), "replicas ready")
+            }
+            DisturbedKind::PodDisruptionBudget => {
+                (status("currentHealthy"), status("desiredHealthy"), "pods healthy")
+            }
+            // The pod of the node counts, not the DaemonSet.
+            DisturbedKind::DaemonSet => return None,
+        };
+        let is_processed = status("observedGeneration") >= number("/metadata/generation", 0);
+        (is < wanted || !is_processed).then(|| {
+            format!("{} {}/{} has {is} of {wanted} {what}", self.kind.word(), self.namespace, self.name)
+        })
+    }
 }
 
 /// The health of what is probed for a node: its DaemonSet pods while it is [`Step::Checking`], and what its drain disturbed

@@ -1,6 +1,9 @@
+use nm_core::client::cluster::Cluster;
 use nm_core::testing::fake_server::{cluster, failure};
+use serde_json::json;
 
 use super::*;
+use crate::health_round::Workloads;
 
 const AGENT: &str = "/apis/apps/v1/namespaces/ops/daemonsets/agent";
 
@@ -36,7 +39,8 @@ async fn checked(pods: Vec<Value>, set: (u16, Value)) -> Health {
         AGENT => set.clone(),
         _ => list("Pod", &pods),
     });
-    daemon_sets(&cluster, "n1", &[disturbed(DisturbedKind::DaemonSet, "agent")]).await.unwrap()
+    let round = Round::new(&cluster, &Workloads::default());
+    daemon_sets(&round, "n1", &[disturbed(DisturbedKind::DaemonSet, "agent")]).await.unwrap()
 }
 
 fn daemon_set_with(wanted: i64, scheduled: i64) -> (u16, Value) {
@@ -112,9 +116,9 @@ async fn what_was_not_healthy_before_the_drain_need_not_be_healthy_afterwards() 
         other => failure(404, "NotFound", other),
     });
     let pressure = BTreeSet::from([String::from("DiskPressure")]);
-    let before = baseline(&cluster, "n1", &NodeView { pressure, ..NodeView::default() }, &BTreeSet::new())
-        .await
-        .unwrap();
+    let round = Round::new(&cluster, &Workloads::default());
+    let view = NodeView { pressure, ..NodeView::default() };
+    let before = baseline(&round, "n1", &view, &BTreeSet::new()).await.unwrap();
     assert_eq!(before.pressure, ["DiskPressure"]);
     let names: Vec<&str> = before.healthy.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["web", "db", "agent", "calm"]);
@@ -129,10 +133,69 @@ async fn a_workload_of_another_api_group_is_not_read_as_one_of_apps() {
         "poddisruptionbudgets" => list("PodDisruptionBudget", &[]),
         other => failure(404, "NotFound", other),
     });
-    let before = baseline(&cluster, "n1", &NodeView::default(), &BTreeSet::new()).await.unwrap();
+    let round = Round::new(&cluster, &Workloads::default());
+    let before = baseline(&round, "n1", &NodeView::default(), &BTreeSet::new()).await.unwrap();
     assert_eq!(before.healthy, []);
     let requests = requests.lock().unwrap();
     assert!(!requests.iter().any(|request| request.contains("statefulsets")), "{requests:?}");
+}
+
+async fn recovered(cluster: &Cluster, one: DisturbedObject) -> Health {
+    recovery(&Round::new(cluster, &Workloads::default()), &[one], &[]).await.unwrap().0
+}
+
+#[tokio::test]
+async fn each_object_is_read_once_in_a_round_and_the_workload_of_a_replica_set_once_in_a_roll() {
+    let pods = ["web-1", "web-2", "web-3"].map(|name| pod(name, ("ReplicaSet", "web-7"), true));
+    let mut set = object("ReplicaSet", "web-7", &json!({}));
+    set["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true}]);
+    let budget = json!({"metadata": {"namespace": "ops", "name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web-7"}}},
+        "status": {"currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": 1, "expectedPods": 3}});
+    let web = json!({"spec": {"replicas": 3}, "status": {"availableReplicas": 3}});
+    let (cluster, requests) = cluster(move |_, path| match path {
+        _ if path.ends_with("pods") => list("Pod", &pods),
+        _ if path.ends_with("replicasets/web-7") => (200, set.clone()),
+        _ if path.ends_with("poddisruptionbudgets") => {
+            list("PodDisruptionBudget", std::slice::from_ref(&budget))
+        }
+        _ if path.ends_with("poddisruptionbudgets/web") => (200, budget.clone()),
+        _ => (200, object("Deployment", "web", &web)),
+    });
+    let workloads = Workloads::default();
+    let count = |what: &str| {
+        let requests = requests.lock().unwrap();
+        requests.iter().filter(|request| request.contains(what)).count()
+    };
+    let none = BTreeSet::new();
+    for rounds in 1..3 {
+        let (round, view) = (Round::new(&cluster, &workloads), NodeView::default());
+        let read = ["n1", "n2"].map(|node| baseline(&round, node, &view, &none));
+        for before in futures::future::join_all(read).await {
+            assert_eq!(before.unwrap().healthy.len(), 2, "the Deployment and the budget");
+        }
+        assert_eq!(count("/replicasets/web-7"), 1);
+        assert_eq!((count("/deployments/web"), count("/poddisruptionbudgets")), (rounds, rounds));
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_healthy_is_read_alone_until_it_is_and_then_everything_is_read() {
+    use DisturbedKind::{Deployment, StatefulSet};
+    let both = [disturbed(Deployment, "web"), disturbed(StatefulSet, "db")];
+    let check = async |available: i64, ill: &[DisturbedObject], reads: usize| {
+        let status =
+            json!({"spec": {"replicas": 2}, "status": {"availableReplicas": available, "readyReplicas": 2}});
+        let (cluster, requests) = cluster(move |_, _| (200, object("Deployment", "web", &status)));
+        let round = Round::new(&cluster, &Workloads::default());
+        let (health, ill) = recovery(&round, &both, ill).await.unwrap();
+        assert_eq!(requests.lock().unwrap().len(), reads);
+        (health == Health::Healthy, ill)
+    };
+    let web = [disturbed(Deployment, "web")];
+    assert_eq!(check(1, &[], 2).await, (false, web.to_vec()));
+    assert_eq!(check(1, &web, 1).await, (false, web.to_vec()));
+    assert_eq!(check(2, &web, 2).await, (true, Vec::new()));
 }
 
 #[tokio::test]
@@ -161,7 +224,7 @@ async fn workloads_and_budgets_recover_when_their_numbers_are_back() {
         let found = object(kind.word(), "x", &fields);
         let (cluster, _) = cluster(move |_, _| (200, found.clone()));
         let expected = problem.map_or(Health::Healthy, |why| Health::Waiting(why.to_owned()));
-        assert_eq!(recovery(&cluster, &[disturbed(kind, "x")]).await.unwrap(), expected, "{fields}");
+        assert_eq!(recovered(&cluster, disturbed(kind, "x")).await, expected, "{fields}");
     }
     // Its status is of before a change.
     let mut old = object("Deployment", "x", &replicas("availableReplicas", 3));
@@ -170,7 +233,7 @@ async fn workloads_and_budgets_recover_when_their_numbers_are_back() {
         [((200, old), false), (failure(404, "NotFound", "x"), true), (failure(403, "Forbidden", "x"), true)]
     {
         let (cluster, _) = cluster(move |_, _| answer.clone());
-        let health = recovery(&cluster, &[disturbed(Deployment, "x")]).await.unwrap();
+        let health = recovered(&cluster, disturbed(Deployment, "x")).await;
         assert_eq!(health == Health::Healthy, is_healthy, "{health:?}");
     }
 }

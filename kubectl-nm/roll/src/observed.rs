@@ -57,8 +57,6 @@ pub struct Observed {
     pub(crate) login: Option<String>,
     /// The id of this program.
     pub(crate) runner: String,
-    /// The node on which this program runs as a pod.
-    pub(crate) own_node: Option<String>,
     /// Whether the maintenances and nodes are up to date, as far as is known.
     pub(crate) is_current: bool,
     /// The nodes of the cluster, by name.

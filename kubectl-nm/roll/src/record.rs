@@ -29,7 +29,7 @@ use crate::settings::RollSettings;
 pub use crate::action_record::{ActionRecord, ActionState};
 pub use crate::health_record::{Baseline, Health, ProbedHealth};
 pub(crate) use crate::health_record::{DisturbedKind, DisturbedObject};
-pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Runner, STATE, Step};
+pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Pause, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 /// Annotation of each maintenance: the [`RollSettings`] as JSON.
@@ -143,6 +143,9 @@ pub struct RollRecord {
     /// Whether no further node and no further action begins, because somebody paused the roll.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// Who paused it, and when; none if it is not paused, or if somebody aborted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
     /// Why the roll halted; `None` while it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
@@ -394,6 +397,14 @@ impl RollRecord {
     /// The record that a maintenance has; none if it has none.
     pub(crate) fn of(object: &NodeMaintenance) -> Result<Option<Self>, RollError> {
         parse(object, STATE)
+    }
+
+    /// `paused by ada@laptop at 2026-01-02 03:04:05 UTC`, as far as that is known: for lines that are printed once.
+    pub(crate) fn paused_words(&self) -> String {
+        self.pause.as_ref().map_or_else(
+            || String::from("paused"),
+            |Pause { by, at }| format!("paused by {by} at {}", at.strftime("%Y-%m-%d %H:%M:%S UTC")),
+        )
     }
 
     /// The next revision.

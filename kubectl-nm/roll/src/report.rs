@@ -18,6 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use crate::absence::LeftNode;
 use crate::command::NodeOutputLine;
 use crate::decide::{NodeProgress, RollState};
+use crate::in_cluster::history::HistoryKeeper;
 use crate::record::Step;
 use crate::view::{Estimate, RollInput, RollReporter, RollView};
 
@@ -39,6 +40,8 @@ pub enum LineFormat {
 pub struct LineReporter<'a> {
     out: &'a mut Output,
     format: LineFormat,
+    /// What notes the history of a roll in the cluster.
+    keeper: Option<&'a mut HistoryKeeper>,
     /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
     waiting: Option<String>,
@@ -83,11 +86,18 @@ impl<'a> LineReporter<'a> {
         Self {
             out,
             format,
+            keeper: None,
             before: BTreeMap::new(),
             waiting: None,
             is_asking: false,
             answers: BufReader::new(tokio::io::stdin()).lines(),
         }
+    }
+
+    /// Also notes the history of the roll.
+    #[must_use]
+    pub fn with_history(self, keeper: &'a mut HistoryKeeper) -> Self {
+        Self { keeper: Some(keeper), ..self }
     }
 
     fn record(&mut self, record: &ProgressRecord, now: Timestamp) -> Result<(), Error> {
@@ -161,6 +171,9 @@ impl<'a> LineReporter<'a> {
 
 impl RollReporter for LineReporter<'_> {
     fn show(&mut self, view: &RollView) -> Result<(), Error> {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note(view);
+        }
         if let RollState::TakenOver(_) = view.state {
             return Ok(());
         }

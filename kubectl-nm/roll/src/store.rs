@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::error::RollError;
 use crate::job;
-use crate::record::{self, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
+use crate::record::{self, Pause, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
 use crate::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
@@ -80,13 +80,24 @@ pub async fn release_runner(cluster: &Cluster, name: &str, id: &str) {
 }
 
 /// Pauses a roll or lets it continue: whether further nodes begin, and the drains that are under way. Returns the roll as it
-/// was before, and its new record.
+/// was before, and its new record. `who` is the user who does that.
 ///
 /// # Errors
 ///
 /// As [`update`] and [`suspend_drains`]. If only the drains cannot be suspended, the record is already written.
-pub async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result<(Roll, RollRecord), Error> {
-    let (roll, record) = update(cluster, name, |_, record| Ok(RollRecord { paused, ..record })).await?;
+pub async fn pause(
+    cluster: &Cluster,
+    name: &str,
+    paused: bool,
+    who: &str,
+) -> Result<(Roll, RollRecord), Error> {
+    let (roll, record) = update(cluster, name, |_, record| {
+        let new = || Pause { by: who.to_owned(), at: Timestamp::now() };
+        // A roll that is paused already stays paused since then.
+        let pause = paused.then(|| record.pause.clone().unwrap_or_else(new));
+        Ok(RollRecord { paused, pause, ..record })
+    })
+    .await?;
     suspend_drains(cluster, &roll, paused).await?;
     Ok((roll, record))
 }

@@ -8,6 +8,7 @@ use crate::absence::Departure;
 use crate::command::NodeOutputLine;
 use crate::decide::{NodeProgress, RollState};
 use crate::record::{Roll, RollRecord, Step};
+use crate::working_time;
 
 /// When the roll will probably end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,7 @@ impl RollView<'_> {
             return None;
         }
         let settings = &self.roll.settings;
+        let worked = working_time::until(self.now, self.record, !self.record.paused);
         let mut rest = SignedDuration::ZERO;
         for wave in 0..settings.waves.len() {
             let of_wave = || self.progress.iter().filter(|node| node.wave == wave);
@@ -117,27 +119,62 @@ impl RollView<'_> {
             let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
             rest = rest.saturating_add(average.saturating_mul(rounds));
             let under_way = of_wave().filter(|node| node.step != Step::Planned);
-            let left =
-                under_way.map(|node| average.saturating_sub(self.now.duration_since(self.began(node))));
+            let left = under_way.map(|node| average.saturating_sub(self.worked_on(node, worked)));
             rest = rest.saturating_add(left.max().unwrap_or_default().max(SignedDuration::ZERO));
         }
         Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })
     }
 
-    /// When the maintenance of a node began; if that is not recorded, its step.
-    fn began(&self, progress: &NodeProgress) -> Timestamp {
+    /// How much of the working time of the roll, in milliseconds, is since the begin of a node. If that is not recorded, the time
+    /// of its step.
+    fn worked_on(&self, progress: &NodeProgress, worked_millis: i64) -> SignedDuration {
         let mut nodes = self.roll.nodes.iter();
-        let node = nodes.find(|node| node.node() == progress.node);
-        node.and_then(|node| node.record.began).unwrap_or(progress.since)
+        let begun = nodes.find(|node| node.node() == progress.node && node.record.began.is_some());
+        begun.map_or_else(
+            || self.now.duration_since(progress.since),
+            |node| SignedDuration::from_millis(worked_millis.saturating_sub(node.record.began_millis)),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
-    use crate::record::{DoneNodes, Halt};
+    use crate::record::{DoneNodes, Halt, LABEL, NODE, SETTINGS};
+
+    #[test]
+    fn the_time_of_a_node_under_way_does_not_pass_in_a_pause() {
+        let settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1);
+        let node = json!({"wave": 0, "position": 0, "step": "Draining", "since": Timestamp::UNIX_EPOCH,
+            "began": Timestamp::UNIX_EPOCH, "beganMillis": 60_000});
+        let mut object = nm_core::testing::objects::requested("n2");
+        object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+        let annotations = [(SETTINGS.to_owned(), settings.to_string()), (NODE.to_owned(), node.to_string())];
+        object.metadata.annotations = Some(annotations.into());
+        let roll = Roll::find("r", &[Arc::new(object)]).unwrap().unwrap();
+        let done = DoneNodes { nodes: 1, seconds: 60, ..DoneNodes::default() };
+        let record = RollRecord { done, paused: true, worked_millis: 80_000, ..RollRecord::default() };
+        let progress = [NodeProgress {
+            node: "n2".into(),
+            wave: 0,
+            position: 0,
+            step: Step::Draining,
+            since: Timestamp::UNIX_EPOCH,
+            detail: String::new(),
+            ready_time: None,
+            pods: (0, 0),
+        }];
+        let (state, aborted, is_current) = (&RollState::Working, None, true);
+        let view =
+            RollView { roll: &roll, record: &record, progress: &progress, state, aborted, is_current, now };
+        assert_eq!(view.estimate().unwrap().end, now + SignedDuration::from_secs(40));
+    }
 
     #[test]
     fn the_end_is_estimated_only_while_the_roll_goes_on_to_its_last_node() {

@@ -36,12 +36,17 @@ const COALESCING_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the Job of a roll that nobody runs is read.
 const JOB_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Shows a roll until it is over, halts, or the user leaves. Nothing is written, unless the user pauses the roll.
+/// Shows a roll to `who` until it is over, halts, or the user leaves. Nothing is written, unless the user pauses the roll.
 ///
 /// # Errors
 ///
 /// If there is no such roll, if the cluster cannot be watched, if a record is not valid, or if the reporter fails.
-pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter) -> Result<RollEnd, Error> {
+pub async fn show(
+    cluster: &Cluster,
+    name: &str,
+    who: &str,
+    reporter: &mut dyn RollReporter,
+) -> Result<RollEnd, Error> {
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut node_updates = watch_nodes(cluster).chain(pending());
     let mut job_reads = FuturesUnordered::new();
@@ -53,7 +58,7 @@ pub async fn show(cluster: &Cluster, name: &str, reporter: &mut dyn RollReporter
                 match input? {
                     RollInput::Leave => return Ok(RollEnd::Left),
                     RollInput::Pause(paused) => {
-                        if let Err(error) = store::pause(cluster, name, paused).await {
+                        if let Err(error) = store::pause(cluster, name, paused, who).await {
                             reporter.show_error(&error);
                         }
                     }
@@ -279,7 +284,7 @@ fn state(seen: &SeenRoll, starting: Option<String>, now: Timestamp) -> RollState
         (_, Some(who), _) if *is_over => RollState::Aborted(who.clone()),
         _ if *is_over => RollState::Done,
         (Some(halt), None, _) => RollState::Halted(halt.clone()),
-        (None, None, _) if record.paused => RollState::Waiting(String::from("paused")),
+        (None, None, _) if record.paused => RollState::Waiting(record.paused_words()),
         (_, _, runner) if is_run(runner.as_ref(), now) => RollState::Working,
         (_, _, runner) => RollState::Waiting(match (starting, runner) {
             (Some(starting), _) => starting,
@@ -304,7 +309,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::{LABEL, SETTINGS, STATE, Step, annotation};
+    use crate::record::{LABEL, Pause, SETTINGS, STATE, Step, annotation};
     use crate::report::{LineFormat, LineReporter};
 
     fn at(seconds: i64) -> Timestamp {
@@ -327,8 +332,8 @@ mod tests {
     }
 
     fn run_at(seconds: i64) -> RollRecord {
-        let runner =
-            Some(Runner { id: "x".into(), who: "Job nm-roll-r".into(), at: at(seconds), in_cluster: true });
+        let (id, who, at) = ("x".into(), "Job nm-roll-r".into(), at(seconds));
+        let runner = Some(Runner { id, who, at, in_cluster: true, node: None });
         RollRecord { revision: 1, runner, ..RollRecord::default() }
     }
 
@@ -403,6 +408,14 @@ mod tests {
         let lost = printed(&run_at(0), None, &[1, 61, 62, 63]);
         let said = "no node begins: Job nm-roll-r ran the roll, last seen at 1970-01-12 13:46:40 UTC\n";
         assert_eq!((lost.matches(said).count(), lost.matches("no node begins").count()), (1, 1), "{lost}");
+    }
+
+    #[test]
+    fn a_paused_roll_names_who_paused_it_and_when() {
+        let pause = Some(Pause { by: "bob@desk".into(), at: at(0) });
+        let paused = RollRecord { paused: true, pause, ..run_at(0) };
+        let line = "no node begins: paused by bob@desk at 1970-01-12 13:46:40 UTC\n";
+        assert!(printed(&paused, None, &[1]).contains(line));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
+use nm_core::args::duration;
 use serde::{Deserialize, Serialize};
 
 /// Windows that stay open for this long never close: clocks change in the same way every year.
@@ -270,6 +271,19 @@ impl Windows {
             WindowState::Open { until: Some(until) }
         } else {
             WindowState::Closed { opens: self.next_opening(now) }
+        }
+    }
+
+    /// Why no node may begin now; none if one may. `slowest` is how long the slowest node has taken.
+    pub(crate) fn closed(&self, now: Timestamp, slowest: SignedDuration) -> Option<String> {
+        match self.at(now) {
+            WindowState::Closed { opens } => Some(format!("the window opens at {}", self.show(opens))),
+            WindowState::Open { until: Some(until) } if until.duration_since(now) < slowest => Some(format!(
+                "the window closes at {}, and the slowest node so far took {}: waits for the next window",
+                self.show(until),
+                duration::show(slowest.unsigned_abs())
+            )),
+            WindowState::Open { .. } => None,
         }
     }
 

@@ -20,6 +20,18 @@ pub struct Runner {
     /// Whether it is the Job of a roll in the cluster. Unlike a program on a computer, it stays while the roll is halted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
+    /// The node of the pod in which it runs; none of a program on a computer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// Who has paused a roll, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// The user and the machine, for people.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// Why a roll halted.
@@ -46,6 +58,8 @@ pub struct SeenRoll {
     pub runner: Option<Runner>,
     /// Whether somebody paused the roll.
     pub paused: bool,
+    /// Who paused it, and when; none if it is not paused, or if that is unknown.
+    pub pause: Option<Pause>,
     /// Why the roll halted, even if it was aborted since: see [`Self::halt`].
     halt: Option<Halt>,
     /// Who aborted the roll.
@@ -62,6 +76,11 @@ impl SeenRoll {
     /// Why the roll has halted; none if it was aborted: nobody has to continue it.
     pub fn halt(&self) -> Option<&Halt> {
         self.halt.as_ref().filter(|_| self.aborted.is_none())
+    }
+
+    /// Whether the roll waits for nothing but the end of a pause.
+    pub fn is_paused(&self) -> bool {
+        self.paused && self.halt.is_none() && self.aborted.is_none()
     }
 
     /// Whether nodes begin when their turn comes, if somebody runs the roll.

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod merged_watch;
 pub mod nodes;
 pub mod objects;
+pub mod pod_problem;
 pub mod reconciler_deployment;
 pub mod watch_stream;
 pub mod webhook_probe;

@@ -20,8 +20,8 @@ use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
-    abandoned_by_roll, by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go,
-    not_ready, patch_drain, suspended,
+    by_condition, by_degraded, by_last_error, failed, held, left_by_roll, not_begun, not_let_go, not_ready,
+    patch_drain, suspended,
 };
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -59,7 +59,7 @@ pub fn causes(
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
     if State::of(maintenance) == State::Drained {
-        causes.extend(abandoned_by_roll(maintenance, &facts.rolls, kubectl, now));
+        causes.extend(left_by_roll(maintenance, &facts.rolls, kubectl, now));
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {

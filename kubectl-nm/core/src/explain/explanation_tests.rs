@@ -42,6 +42,43 @@ fn a_drained_node_whose_roll_nobody_runs_waits_for_somebody() {
 }
 
 #[test]
+fn a_node_of_a_paused_roll_waits_for_its_roll_to_be_resumed_by_whoever_reads_who_has_paused_it() {
+    let of_roll = |object: NodeMaintenance, pause: &Value, is_run: bool| {
+        let mut object = object;
+        let at = if is_run { "2026-01-02T03:07:20Z" } else { "2026-01-02T03:04:05Z" };
+        let state = json!({"revision": 3, "paused": true, "pause": pause,
+            "runner": {"id": "a", "who": "ann@laptop", "at": at}});
+        object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+        object.metadata.annotations =
+            Some([("kubectl-nm.dev/roll-state".to_owned(), state.to_string())].into());
+        let facts = ClusterFacts::of_maintenances([&object]);
+        causes(&object, &Reconcilers::default(), &facts, "kubectl", now()).remove(0)
+    };
+    let pause = json!({"by": "bob@desk", "at": "2026-01-02T03:05:00Z"});
+    let suspended = |phase: &str, reason: &str| with_condition(phase, "Suspended", "True", reason, "");
+    let drained = || with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
+    for (object, sentence) in [
+        (suspended("Pending", "Planned"), "The maintenance begins when its turn in roll k2 comes."),
+        (
+            suspended("Running", "Paused"),
+            "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
+        ),
+        (drained(), "No further node, command or Job begins until the roll is resumed."),
+    ] {
+        let cause = of_roll(object.clone(), &pause, true);
+        let paused = "bob@desk paused roll k2 at 2026-01-02 03:05:00 UTC.";
+        assert!(cause.what.len() == 2 && cause.what.contains(&paused.to_owned()), "{cause:?}");
+        assert!(cause.what.contains(&sentence.to_owned()), "{cause:?}");
+        assert_eq!((cause.commands.join(" "), cause.passes), ("kubectl nm roll resume k2".to_owned(), true));
+        let unknown = of_roll(object, &Value::Null, true);
+        assert!(unknown.what.contains(&"Roll k2 is paused.".to_owned()), "{unknown:?}");
+    }
+    let nobody = of_roll(drained(), &pause, false);
+    assert_eq!(nobody.what.len(), 2, "nobody runs it, and it is paused: {nobody:?}");
+    assert!(!nobody.passes);
+}
+
+#[test]
 fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
     let patch =
         |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");

@@ -15,7 +15,7 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
-use crate::maintenance::roll::RollRunners;
+use crate::maintenance::roll::{Pause, RollRunners};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
     error_without_details, hold, kept_by_roll, node, pending_pods, reason, roll_name, status,
@@ -40,26 +40,55 @@ pub fn abandoned(
     })
 }
 
-/// The cause that nobody runs the roll of a drained node.
-pub(super) fn abandoned_by_roll(
+/// The cause that nothing becomes of a drained node by itself: nobody runs its roll, or somebody has paused it.
+pub(super) fn left_by_roll(
     maintenance: &NodeMaintenance,
     rolls: &RollRunners,
     kubectl: &str,
     now: Timestamp,
 ) -> Option<Cause> {
     let roll = roll_name(maintenance)?;
-    rolls.is_abandoned(roll, now).then(|| Cause {
-        what: vec![format!("Nobody runs roll {roll}, so the node stays in maintenance.")],
+    let paused = pause_sentence(roll, rolls);
+    if !rolls.is_abandoned(roll, now) {
+        let paused = paused?;
+        return Some(Cause {
+            what: vec![
+                paused,
+                String::from("No further node, command or Job begins until the roll is resumed."),
+            ],
+            since: rolls.pause(roll).map(|pause| pause.at),
+            advice: String::from("To continue, resume the roll"),
+            commands: vec![roll_command("resume", roll, kubectl)],
+            passes: true,
+            ..Cause::default()
+        });
+    }
+    let abandoned = format!("Nobody runs roll {roll}, so the node stays in maintenance.");
+    Some(Cause {
+        what: [abandoned].into_iter().chain(paused).collect(),
         advice: String::from("See what the roll was doing; then continue it, or return the node to service"),
-        commands: [
-            format!("roll status {}", shell_quoted(roll)),
-            format!("roll resume {}", shell_quoted(roll)),
-            format!("stop {}", shell_quoted(node(maintenance))),
-        ]
-        .map(|rest| nm_command(kubectl, &rest))
-        .into(),
+        commands: vec![
+            roll_command("status", roll, kubectl),
+            roll_command("resume", roll, kubectl),
+            nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance)))),
+        ],
         ..Cause::default()
     })
+}
+
+/// That a roll is paused; none if it is not.
+fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
+    rolls.is_paused(roll).then(|| match rolls.pause(roll) {
+        Some(Pause { by, at }) => {
+            format!("{by} paused roll {roll} at {}.", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+        }
+        None => format!("Roll {roll} is paused."),
+    })
+}
+
+/// A command about a roll.
+fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
+    nm_command(kubectl, &format!("roll {verb} {}", shell_quoted(roll)))
 }
 
 /// The cause that a maintenance has not begun.
@@ -118,11 +147,15 @@ pub(super) fn suspended(
     kubectl: &str,
     now: Timestamp,
 ) -> Cause {
-    let is_planned = State::of(maintenance) == State::Planned;
-    let runner = roll_name(maintenance).and_then(|roll| Some((roll, rolls.runner(roll, now)?)));
-    let what = match (is_planned, roll_name(maintenance), runner) {
-        (true, Some(roll), Some((_, who))) => {
+    let (is_planned, roll) = (State::of(maintenance) == State::Planned, roll_name(maintenance));
+    let runner = roll.and_then(|roll| rolls.runner(roll, now));
+    let paused = roll.and_then(|roll| pause_sentence(roll, rolls));
+    let what = match (is_planned, roll, runner) {
+        (true, Some(roll), Some(who)) => {
             format!("The maintenance begins when its turn in roll {roll} comes; run by {who}.")
+        }
+        (true, Some(roll), None) if paused.is_some() => {
+            format!("The maintenance begins when its turn in roll {roll} comes.")
         }
         (true, Some(roll), None) => {
             format!("The maintenance begins when its turn in roll {roll} comes, which begins no node now.")
@@ -134,27 +167,29 @@ pub(super) fn suspended(
             String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
         }
     };
-    let (advice, commands) = match (is_planned, roll_name(maintenance), runner) {
-        (true, _, Some((roll, _))) => {
-            ("See how far the roll is", vec![format!("roll status {}", shell_quoted(roll))])
+    let (advice, commands) = match (is_planned, roll, runner) {
+        (true, Some(roll), Some(_)) => {
+            ("See how far the roll is", vec![roll_command("status", roll, kubectl)])
         }
         // Resumed alone, the node would not wait for the gates and the limit of its roll.
-        (_, Some(roll), None) => {
-            let commands =
-                ["status", "resume"].map(|command| format!("roll {command} {}", shell_quoted(roll)));
-            ("See why, then resume the roll", commands.into())
+        (_, Some(roll), None) if paused.is_some() => {
+            ("To continue, resume the roll", vec![roll_command("resume", roll, kubectl)])
         }
+        (_, Some(roll), None) => (
+            "See why, then resume the roll",
+            ["status", "resume"].map(|verb| roll_command(verb, roll, kubectl)).into(),
+        ),
         _ => (
             "To continue, resume the maintenance",
-            vec![format!("resume {}", shell_quoted(node(maintenance)))],
+            vec![nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance))))],
         ),
     };
     Cause {
-        what: vec![what],
+        what: [what].into_iter().chain(paused).collect(),
         since: condition(maintenance, ConditionType::Suspended)
             .map(|suspended| suspended.last_transition_time.0),
         advice: advice.to_owned(),
-        commands: commands.iter().map(|command| nm_command(kubectl, command)).collect(),
+        commands,
         passes: true,
         ..Cause::default()
     }
@@ -247,16 +282,13 @@ pub(super) fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Time
         );
     }
     if let Some(roll) = kept_by_roll(maintenance) {
-        let roll = shell_quoted(roll);
         return Cause {
             what: vec![format!(
                 "The node is back in service, and roll {roll} checks that it and its workloads stay healthy."
             )],
             since,
             advice: String::from("If nobody runs the roll, continue it, or abort it"),
-            commands: ["resume", "abort"]
-                .map(|verb| nm_command(kubectl, &format!("roll {verb} {roll}")))
-                .into(),
+            commands: ["resume", "abort"].map(|verb| roll_command(verb, roll, kubectl)).into(),
             passes: true,
             ..Cause::default()
         };

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::args::duration::age;
 use crate::maintenance::fields::roll_name;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
@@ -17,7 +18,7 @@ use crate::terminal::text::{Line, Style};
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
 
 pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
-pub use nm_shared::api::roll_state::{Halt, Runner};
+pub use nm_shared::api::roll_state::{Halt, Pause, Runner};
 
 /// After this time without a heartbeat, a roll has no runner.
 pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
@@ -131,6 +132,16 @@ impl RollRunners {
         Some(live_runner(seen, now)?.who.as_str())
     }
 
+    /// Whether a roll waits until somebody resumes it, because it is paused.
+    pub fn is_paused(&self, roll: &str) -> bool {
+        self.0.get(roll).is_some_and(SeenRoll::is_paused)
+    }
+
+    /// Who has paused a roll, and when; none if it is not paused, or if that is unknown.
+    pub fn pause(&self, roll: &str) -> Option<&Pause> {
+        self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
+    }
+
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
     pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
         self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())
@@ -201,6 +212,14 @@ pub fn halted_line(roll: &str, halt: &Halt, flags: &str) -> Line {
         .and(format!(": {}; {status} shows more", halt.message))
 }
 
+/// `paused by ada@laptop 12m ago`, as far as that is known.
+pub fn paused_words(pause: Option<&Pause>, now: Timestamp) -> String {
+    pause.map_or_else(
+        || String::from("paused"),
+        |Pause { by, at }| format!("paused by {by} {} ago", age(now.duration_since(*at).as_secs())),
+    )
+}
+
 /// What lets a planned maintenance begin: `begins when its turn in roll kernel comes`.
 pub fn planned_begin(maintenance: &NodeMaintenance) -> String {
     match roll_name(maintenance) {
@@ -242,6 +261,23 @@ mod tests {
             let now = Timestamp::from_second(seconds).unwrap();
             assert_eq!(runners.runner("k2", now), expected, "{state} at {seconds}");
             assert_eq!(runners.runner("k1", now), None);
+        }
+    }
+
+    #[test]
+    fn a_paused_roll_has_who_paused_it_unless_it_has_halted_or_was_aborted() {
+        let pause = json!({"by": "bob@desk", "at": Timestamp::UNIX_EPOCH});
+        let now = Timestamp::from_second(720).unwrap();
+        for (state, expected) in [
+            (json!({"paused": true, "pause": pause}), Some("paused by bob@desk 12m ago")),
+            (json!({"paused": true}), Some("paused")),
+            (json!({"revision": 2}), None),
+            (json!({"paused": true, "pause": pause, "halt": halt()}), None),
+            (json!({"paused": true, "pause": pause, "aborted": "ada"}), None),
+        ] {
+            let rolls = RollRunners::of([&object(STATE, &state)]);
+            let words = rolls.is_paused("k2").then(|| paused_words(rolls.pause("k2"), now));
+            assert_eq!(words.as_deref(), expected, "{state}");
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nm_core::args::duration::{age, show};
+use nm_core::maintenance::roll::paused_words;
 use nm_core::terminal::text::{counted, harmless};
 use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
 use nm_roll::report::estimate_text;
@@ -217,12 +218,21 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if let Some(who) = &record.aborted => {
-            (format!("{who} aborted the roll. Nodes whose command or Job has begun are finished."), Tone::Bad)
+            let text = match state {
+                RollState::Waiting(why) if model.only_shows => format!("{who} aborted the roll: {why}."),
+                _ => {
+                    format!("{who} aborted the roll. Nodes whose command or Job has begun are finished.")
+                }
+            };
+            (text, Tone::Bad)
         }
         _ if record.paused => {
             let pause = model.keys.hint(Action::Pause);
+            let paused = paused_words(record.pause.as_ref(), model.now);
             (
-                format!("No further node or action begins, and drains are paused. {pause} continues."),
+                format!(
+                    "{paused}: no further node or action begins, and drains are paused. {pause} continues."
+                ),
                 Tone::Busy,
             )
         }

@@ -62,7 +62,13 @@ fn planned(position: usize) -> NodeProgress {
 
 impl Scene {
     pub(super) fn beginning() -> Self {
-        let runner = Some(Runner { id: "1".into(), who: "ada@laptop".into(), at: now(), in_cluster: false });
+        let runner = Some(Runner {
+            id: "1".into(),
+            who: "ada@laptop".into(),
+            at: now(),
+            in_cluster: false,
+            node: None,
+        });
         let record = RollRecord { runner, ..RollRecord::default() };
         let progress = (0..8).map(planned).collect();
         Self { record, progress, state: RollState::Working, is_current: true, is_detailed: false }

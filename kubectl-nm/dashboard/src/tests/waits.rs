@@ -67,6 +67,28 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
 }
 
 #[test]
+fn a_node_that_waits_for_a_paused_roll_names_who_paused_it() {
+    let state = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)},
+        "paused": true, "pause": {"by": "bob@desk", "at": ago(720)}});
+    let suspended =
+        json!({"phase": "Running", "conditions": [condition("Suspended", "True", "Paused", 600)]});
+    let objects = vec![
+        of_roll("node-07", suspended, "Draining", Some(&state)),
+        of_roll("node-08", json!({"phase": "Succeeded"}), "Draining", None),
+        of_roll("node-09", planned(), "Planned", None),
+        of_roll("node-10", json!({"phase": "Succeeded"}), "Acting", None),
+    ];
+    let shown = shown(objects, 240, 24);
+    let is_row = |line: &&str| line.contains("10m00s");
+    let why = |node: &str| shown.lines().filter(is_row).find(|line| line.contains(node)).unwrap();
+    for node in ["node-07", "node-08", "node-09"] {
+        assert!(why(node).contains("roll k2 is paused by bob@desk 12m ago"), "{shown}");
+    }
+    assert!(why("node-10").contains("roll k2 is at its action"), "an action continues: {shown}");
+    assert!(shown.contains("kubectl nm roll resume k2"), "{shown}");
+}
+
+#[test]
 fn the_elapsed_time_is_that_of_the_drain_and_does_not_grow_with_later_statuses() {
     let drained = json!({"phase": "Succeeded", "lastUpdate": ago(10), "conditions": [
         condition("Cordoned", "True", "Cordoned", 508), condition("Drained", "True", "Drained", 500)]});

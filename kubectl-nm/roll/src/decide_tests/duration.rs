@@ -46,12 +46,26 @@ fn the_time_of_a_halt_and_of_a_pause_does_not_count() {
         assert!(matches!(world.run(), RollState::Halted(_)));
         world.now += NIGHT;
         world.restart();
-        world.decide(usize::MAX);
         world.pause(true);
         pass(world, 3600);
         world.pause(false);
     });
     assert!((5..=60).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_pause_in_which_a_node_under_way_is_finished_counts() {
+    let mut world = World::new(&[2], 1);
+    let seconds = slowest(&mut world, |world| {
+        world.decide(usize::MAX);
+        world.pause(true);
+        // Its action goes on for five minutes.
+        pass(world, 300);
+    });
+    assert!((300..=330).contains(&seconds), "{seconds}");
+    pass(&mut world, 3600);
+    let worked = world.record.worked_millis / 1000;
+    assert!((seconds..seconds + 30).contains(&worked), "nothing is under way any more: {worked}");
 }
 
 #[test]

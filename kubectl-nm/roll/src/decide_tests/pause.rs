@@ -2,6 +2,7 @@
 
 use super::world::{World, at, settings};
 use super::*;
+use crate::record::Pause;
 
 const PAUSED: &str = "the roll is paused, and its action has not begun";
 
@@ -62,6 +63,21 @@ fn a_paused_roll_begins_no_node_and_finishes_an_action_that_runs() {
     assert_eq!((world.begun.as_slice(), world.record.done.nodes), (&["n0".to_owned()][..], 1));
     world.pause(false);
     assert_eq!(world.run(), RollState::Done);
+}
+
+#[test]
+fn a_roll_that_somebody_pauses_names_them_even_while_an_action_goes_on() {
+    let mut world = World::new(&[3], 1);
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    world.pause(true);
+    world.decide(usize::MAX);
+    world.record.pause = Some(Pause { by: "bob@desk".into(), at: at(0) });
+    let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
+    assert_eq!(
+        (why.as_str(), world.step_of("n0")),
+        ("paused by bob@desk at 1970-01-12 13:46:40 UTC", Some(Step::Acting))
+    );
 }
 
 /// What a program shows of a node whose action ended like this, in a roll that nobody runs any more.

@@ -18,6 +18,17 @@ fn beat(world: &mut World) {
 }
 
 #[test]
+fn the_node_of_the_pod_that_runs_the_roll_begins_last_in_its_wave_and_shows_that() {
+    let mut world = World::new(&[3, 1], 1);
+    world.record.runner.as_mut().unwrap().node = Some("n0".into());
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "last in its wave: the pod that runs the roll is on it");
+    assert_eq!(world.detail("n3"), "");
+    assert_eq!(world.run(), RollState::Done);
+    assert_eq!(world.begun, ["n1", "n2", "n0", "n3"]);
+}
+
+#[test]
 fn a_viewer_names_the_same_cause_as_the_program_that_runs_the_roll() {
     let mut world = World::new(&[1], 1);
     world.run_to("n0", Step::Checking);

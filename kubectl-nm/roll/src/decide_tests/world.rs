@@ -84,7 +84,7 @@ pub(super) struct World {
 
 /// A program that runs the roll, with a heartbeat at this second.
 fn runner(id: &str, who: &str, second: i64) -> Runner {
-    Runner { id: id.into(), who: who.into(), at: at(second), in_cluster: false }
+    Runner { id: id.into(), who: who.into(), at: at(second), in_cluster: false, node: None }
 }
 
 impl World {

@@ -19,11 +19,8 @@ use crate::view::RollView;
 /// The key of the roll as a whole, which is the name of no node.
 const ROLL_KEY: &str = "_roll";
 
-/// The most bytes of an entry without the name of its node.
-const ENTRY_BYTES: usize = 130;
-
-/// The most bytes of the entries. A `ConfigMap` may have 1 MiB.
-const MAX_BYTES: usize = 900 << 10;
+/// For how many nodes there are entries: a `ConfigMap` may have 1 MiB, and names 253 bytes.
+const MAX_NODES: usize = 2500;
 
 /// How a node has left a roll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,18 +188,15 @@ impl History {
         removed.chain(changed.map(|(key, text)| ((*key).to_owned(), json!(text)))).collect()
     }
 
-    /// The stored history with what a later program has seen. If the entries are too large, further nodes are only counted in the
-    /// total of the roll. Nothing is left of an earlier roll that had the same name.
+    /// The stored history with what a later program has seen. Nodes beyond the most are only counted in the total of the roll. Nothing is left of an earlier roll that had the same name.
     pub(super) fn continued(&self, next: &Self) -> Self {
         let began = |history: &Self| history.roll.as_ref().and_then(|roll| roll.began);
         let is_other = began(self).zip(began(next)).is_some_and(|(last, next)| last != next);
         let mut nodes = if is_other { BTreeMap::new() } else { self.nodes.clone() };
-        let mut bytes: usize = nodes.keys().map(|node| node.len() + ENTRY_BYTES).sum();
         for (node, entry) in &next.nodes {
             // What is noted of a node first counts.
-            if !nodes.contains_key(node) && bytes < MAX_BYTES {
-                bytes += node.len() + ENTRY_BYTES;
-                nodes.insert(node.clone(), entry.clone());
+            if nodes.len() < MAX_NODES {
+                nodes.entry(node.clone()).or_insert_with(|| entry.clone());
             }
         }
         let roll = match (&self.roll, &next.roll) {

@@ -4,21 +4,16 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::error::Error;
-use nm_core::terminal::output::Output;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::history::{History, HistoryKeeper, config_map};
 use super::runner_job;
-use crate::command::NodeOutputLine;
 use crate::error::RollError;
-use crate::report::{LineFormat, LineReporter};
 use crate::store::is_outdated;
-use crate::view::{RollInput, RollReporter, RollView};
 
 /// How long it waits after a request that failed for a while.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -106,41 +101,5 @@ impl HistoryWriter {
         }
         self.stored = Some(next);
         Ok(())
-    }
-}
-
-/// Prints a line for each change of a roll, and notes its history.
-pub struct HistoryReporter<'a> {
-    lines: LineReporter<'a>,
-    keeper: &'a mut HistoryKeeper,
-}
-
-impl<'a> HistoryReporter<'a> {
-    /// Prints to `out`.
-    pub fn new(out: &'a mut Output, keeper: &'a mut HistoryKeeper) -> Self {
-        Self { lines: LineReporter::new(out, LineFormat::Text), keeper }
-    }
-}
-
-impl RollReporter for HistoryReporter<'_> {
-    fn show(&mut self, view: &RollView) -> Result<(), Error> {
-        self.keeper.note(view);
-        self.lines.show(view)
-    }
-
-    fn output(&mut self, line: &NodeOutputLine) -> Result<(), Error> {
-        self.lines.output(line)
-    }
-
-    fn ask(&mut self, node: &str) -> Result<(), Error> {
-        self.lines.ask(node)
-    }
-
-    fn show_error(&mut self, error: &Error) {
-        self.lines.show_error(error);
-    }
-
-    fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>> {
-        self.lines.next_input()
     }
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
+use nm_core::client::pod_problem::pod_problem;
 use nm_core::error::Error;
 use nm_core::maintenance::roll::HEARTBEAT_TIMEOUT;
 use serde_json::Value;
@@ -39,7 +40,9 @@ fn is_silent(pod: &Value, now: Timestamp) -> bool {
 
 fn words(roll: &str, job: &Value, pods: &[Value]) -> String {
     let title = runner_job::title(roll);
-    if let Some(why) = pods.iter().find_map(pod_problem) {
+    // A pod that has ended shows what it waited for before.
+    let mut pending = pods.iter().filter(|pod| pod["status"]["phase"] == "Pending");
+    if let Some(why) = pending.find_map(pod_problem) {
         return format!("{title} is starting: {why}");
     }
     match job["status"]["failed"].as_u64() {
@@ -47,32 +50,6 @@ fn words(roll: &str, job: &Value, pods: &[Value]) -> String {
         // A pod that was evicted counts as failed.
         Some(ended) => format!("{title} is starting again: {ended} of its pods failed or were evicted"),
     }
-}
-
-/// Why a pod does not start; none if it does.
-fn pod_problem(pod: &Value) -> Option<String> {
-    let status = &pod["status"];
-    if status["phase"] != "Pending" || !pod["metadata"]["deletionTimestamp"].is_null() {
-        return None;
-    }
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let mut unscheduled =
-        conditions.filter(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False");
-    let containers = status["containerStatuses"].as_array().into_iter().flatten();
-    let mut waiting = containers.map(|container| &container["state"]["waiting"]).filter(|waiting| {
-        // These are what every pod waits for.
-        let reason = waiting["reason"].as_str();
-        reason.is_some_and(|reason| !["ContainerCreating", "PodInitializing"].contains(&reason))
-    });
-    let text = |value: &Value| value.as_str().unwrap_or_default().trim_end_matches('.').to_owned();
-    let with_message = |what: String, value: &Value| match text(&value["message"]) {
-        message if message.is_empty() => what,
-        message => format!("{what}: {message}"),
-    };
-    unscheduled
-        .next()
-        .map(|condition| with_message(String::from("its pod is not scheduled"), condition))
-        .or_else(|| waiting.next().map(|waiting| with_message(text(&waiting["reason"]), waiting)))
 }
 
 #[cfg(test)]
@@ -90,33 +67,15 @@ mod tests {
 
     #[test]
     fn a_job_is_starting_and_its_pod_shows_why_it_does_not_start() {
-        let pending = |status: Value| {
-            let mut pod = json!({"metadata": {}, "status": status});
-            pod["status"]["phase"] = json!("Pending");
-            pod
+        let pod = |phase: &str, reason: &str| {
+            let waiting = json!({"state": {"waiting": {"reason": reason, "message": "no such image"}}});
+            json!({"metadata": {"name": "a"}, "status": {"phase": phase, "containerStatuses": [waiting]}})
         };
-        let waiting =
-            |waiting: Value| pending(json!({"containerStatuses": [{"state": {"waiting": waiting}}]}));
         check(0, &Value::Null, "");
         check(2, &Value::Null, " again: 2 of its pods failed or were evicted");
-        check(0, &waiting(json!({"reason": "ContainerCreating"})), "");
-        check(
-            1,
-            &waiting(json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image \"nm:1\""})),
-            ": ImagePullBackOff: Back-off pulling image \"nm:1\"",
-        );
-        let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-            "message": "0/3 nodes are available: 3 node(s) were unschedulable."});
-        let unscheduled = pending(json!({"conditions": [unscheduled]}));
-        check(
-            0,
-            &unscheduled,
-            ": its pod is not scheduled: 0/3 nodes are available: 3 node(s) were unschedulable",
-        );
-        let mut deleted = unscheduled;
-        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
-        check(0, &deleted, "");
-        check(0, &json!({"status": {"phase": "Running"}}), "");
+        check(0, &pod("Pending", "ContainerCreating"), "");
+        check(1, &pod("Pending", "ImagePullBackOff"), ": pod a: ImagePullBackOff: no such image");
+        check(0, &pod("Failed", "ImagePullBackOff"), "");
     }
 
     #[test]

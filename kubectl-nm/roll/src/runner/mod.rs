@@ -1,9 +1,10 @@
 //! Runs a roll: watches its maintenances and the nodes, and carries out what [`decide`] decides.
 
 mod end;
+mod health_checks;
 mod outcomes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +31,10 @@ use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
 use crate::command::NodeOutputLine;
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
-use crate::health;
+use crate::health_round::Workloads;
 use crate::job;
 use crate::observed::Observed;
-use crate::record::{ActionState, Halt, Health, NodeRecord, Roll, RollRecord, Step};
+use crate::record::{ActionState, DisturbedObject, Halt, Health, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
@@ -58,8 +59,8 @@ enum Event {
 /// What ran beside the loop.
 enum Finished {
     Action(String, Step, ActionState),
-    /// Of a check that began at this time.
-    Health(String, Step, Timestamp, Result<Health, Error>),
+    /// A round of checks that began at this time.
+    Health(Timestamp, Vec<Checked>),
     /// An action that was ended.
     Ended,
     /// The roll is paused or continued.
@@ -67,6 +68,9 @@ enum Finished {
     Applied(Box<Applied>),
     Heartbeat(Box<Applied>),
 }
+
+/// A node whose health was checked in a step, and what is not healthy.
+type Checked = (String, Step, Result<(Health, Vec<DisturbedObject>), Error>);
 
 /// A program that runs a roll.
 pub struct RollRunner<'a> {
@@ -88,7 +92,11 @@ pub struct RollRunner<'a> {
     /// Whether a heartbeat is being written meanwhile.
     is_beating: bool,
     backoff: Backoff,
-    checking: BTreeSet<String>,
+    /// Whether a round of health checks is under way.
+    is_checking: bool,
+    /// What was not healthy in the last round, and when that began, by node.
+    checked: BTreeMap<String, (Timestamp, Vec<DisturbedObject>)>,
+    workloads: Workloads,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
     actions: RunningActions,
@@ -119,19 +127,14 @@ impl<'a> RollRunner<'a> {
             is_applying: false,
             is_beating: false,
             backoff: Backoff::default(),
-            checking: BTreeSet::new(),
+            is_checking: false,
+            checked: BTreeMap::new(),
+            workloads: Workloads::default(),
             asked: None,
             tasks: FuturesUnordered::new(),
             actions: RunningActions::default(),
             lines: mpsc::channel(256),
         }
-    }
-
-    /// The same program as a pod on this node, whose drain ends it.
-    #[must_use]
-    pub fn on_node(mut self, node: Option<String>) -> Self {
-        self.observed.own_node = node;
-        self
     }
 
     /// Runs the roll until it is done or halts, or somebody else takes it over.
@@ -229,16 +232,7 @@ impl<'a> RollRunner<'a> {
                 self.actions.forget(&node);
                 self.observed.actions.insert((node, step), state);
             }
-            Event::Finished(Finished::Health(node, step, began, health)) => {
-                self.checking.remove(&node);
-                match health {
-                    Ok(health) => self.observed.note_health(node, step, health, began),
-                    Err(error) if error.is_waited_for() => {}
-                    Err(error) => {
-                        self.fail(&node, &format!("the health of node {node} cannot be checked: {error}"));
-                    }
-                }
-            }
+            Event::Finished(Finished::Health(began, checked)) => self.take_checked(began, checked),
             Event::Finished(Finished::Paused(Ok(())) | Finished::Ended) | Event::Tick => {}
             Event::Finished(Finished::Paused(Err(error))) => reporter.show_error(&error),
             Event::Finished(Finished::Applied(applied)) => {
@@ -314,8 +308,9 @@ impl<'a> RollRunner<'a> {
             }
             RollInput::Pause(paused) => {
                 let (cluster, name) = (self.cluster, self.name.clone());
+                let who = self.record.runner.as_ref().map(|runner| runner.who.clone()).unwrap_or_default();
                 self.tasks.push(Box::pin(async move {
-                    Finished::Paused(store::pause(cluster, &name, paused).await.map(drop))
+                    Finished::Paused(store::pause(cluster, &name, paused, &who).await.map(drop))
                 }));
             }
             RollInput::Leave => {}
@@ -370,7 +365,7 @@ impl<'a> RollRunner<'a> {
             RollState::Working | RollState::Waiting(_) => {}
         }
         self.end_actions();
-        self.check_health(&roll);
+        self.check_health(&roll, &progress);
         if self.asked.is_none() {
             let confirming = progress.iter().find(|node| {
                 node.step == Step::Confirming && !self.observed.confirmed.contains_key(&node.node)
@@ -384,9 +379,10 @@ impl<'a> RollRunner<'a> {
         if !changes.is_empty() {
             self.is_applying = true;
             let (cluster, nodes) = (self.cluster, self.observed.nodes.clone());
-            let has_halted = self.record.halt.is_some();
+            let (workloads, has_halted) = (self.workloads.clone(), self.record.halt.is_some());
             self.tasks.push(Box::pin(async move {
-                Finished::Applied(Box::new(apply(cluster, roll, changes, nodes, has_halted).await))
+                let applied = apply(cluster, roll, changes, nodes, &workloads, has_halted).await;
+                Finished::Applied(Box::new(applied))
             }));
         }
         Ok(None)
@@ -406,42 +402,13 @@ impl<'a> RollRunner<'a> {
         let changes = self.due(record.map(Box::new).map(RollChange::Record).into_iter().collect());
         if !changes.is_empty() {
             self.is_beating = true;
-            let cluster = self.cluster;
+            let (cluster, workloads) = (self.cluster, self.workloads.clone());
             self.tasks.push(Box::pin(async move {
-                Finished::Heartbeat(Box::new(apply(cluster, roll, changes, BTreeMap::new(), false).await))
+                let applied = apply(cluster, roll, changes, BTreeMap::new(), &workloads, false).await;
+                Finished::Heartbeat(Box::new(applied))
             }));
         }
         Ok(None)
-    }
-
-    /// Starts the checks whose results are not watched, each after the one before has ended.
-    fn check_health(&mut self, roll: &Roll) {
-        let cluster = self.cluster;
-        let is_checked = |step: Step| matches!(step, Step::Checking | Step::Recovering);
-        let wanted: Vec<(String, Step, Vec<_>)> = roll
-            .nodes
-            .iter()
-            .filter(|node| is_checked(node.record.step) && !node.is_leaving())
-            .map(|node| (node.node().to_owned(), node.record.step, node.record.baseline.healthy.clone()))
-            .collect();
-        // A node that is checked again later has to be healthy then.
-        self.observed
-            .health
-            .retain(|(node, step), _| wanted.iter().any(|(name, now, _)| name == node && now == step));
-        for (node, step, disturbed) in wanted {
-            if !self.checking.insert(node.clone()) {
-                continue;
-            }
-            self.tasks.push(Box::pin(async move {
-                tokio::time::sleep(CHECK_INTERVAL / 2).await;
-                let began = Timestamp::now();
-                let health = match step {
-                    Step::Checking => health::daemon_sets(cluster, &node, &disturbed).await,
-                    _ => health::recovery(cluster, &disturbed).await,
-                };
-                Finished::Health(node, step, began, health)
-            }));
-        }
     }
 
     /// Starts the command of a node, or follows its Job.

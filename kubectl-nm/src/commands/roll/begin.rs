@@ -95,6 +95,7 @@ pub(super) async fn run(
         }
         harms.iter().try_for_each(|line| out.data(line))?;
     }
+    in_cluster::report_order(&settings, out);
     report_windows(&settings.windows, out);
     for unknown in &snapshot.unknown {
         out.message(&Line::new(format!("warning: unknown: {unknown}")));

@@ -24,7 +24,7 @@ use super::run::this_runner;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let (roll, record) = store::pause(cluster, name, true).await?;
+    let (roll, record) = store::pause(cluster, name, true, &this_runner().who).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
     let acts = |node: &&RollNode| node.record.current_action().is_some();
     let acting = roll.nodes.iter().filter(acts).count();
@@ -303,7 +303,8 @@ mod tests {
         let title = runner_job::title("r");
         let record = |ago: i64, in_cluster| {
             let at = Timestamp::now() - SignedDuration::from_secs(ago);
-            let runner = Some(Runner { id: "x".into(), who: "ada@laptop".into(), at, in_cluster });
+            let runner =
+                Some(Runner { id: "x".into(), who: "ada@laptop".into(), at, in_cluster, node: None });
             RollRecord { runner, aborted: Some("bob".into()), paused: true, ..RollRecord::default() }
         };
         let program = Finisher::Program("ada@laptop".into());

@@ -60,6 +60,10 @@ pub(super) async fn ensure(
         let is_same = runs["args"] == wanted["args"] && given.is_none_or(|image| runs["image"] == image);
         let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
         if !runner_job::has_ended(&found) && !is_leaving && is_same {
+            // Somebody has suspended it, so that none of its pods runs.
+            if !runner_job::is_live(&found) {
+                objects::patch(cluster, &found, &json!({"spec": {"suspend": false}})).await?;
+            }
             return Ok(());
         }
         if let Some((roll, out)) = continued {
@@ -69,6 +73,13 @@ pub(super) async fn ensure(
         objects::wait_until_gone(cluster, &found).await;
     }
     objects::create(cluster, job, false).await.map(drop).map_err(explained)
+}
+
+/// Reports the order within waves that only a roll in the cluster has: which node its pod is on is not known before it begins.
+pub(super) fn report_order(settings: &RollSettings, out: &mut Output) {
+    if settings.in_cluster && settings.waves.iter().any(|nodes| *nodes > 1) {
+        out.message(&Line::new("In each wave, the node of the pod that runs the roll is the last one."));
+    }
 }
 
 /// Lets the history of a roll outlive the Job that has ended. The next Job owns it then.
@@ -85,8 +96,13 @@ async fn keep_history(cluster: &Cluster, roll: &str, out: &mut Output) {
 
 /// Without its namespace, no Job can be created.
 fn explained(error: Error) -> Error {
-    let is_missing = error.is_not_found() && error.to_string().contains("namespaces");
-    if is_missing { RollError::NotGranted.into() } else { error }
+    let details =
+        error.status().filter(|status| status.is_not_found()).and_then(|status| status.details.as_ref());
+    if details.is_some_and(|details| details.kind == "namespaces") {
+        RollError::NotGranted.into()
+    } else {
+        error
+    }
 }
 
 /// The namespace of the Jobs that a roll in the cluster runs on nodes; an error if the file names another one.
@@ -96,4 +112,48 @@ pub(super) fn check_job(job: &Value) -> Result<(), RollError> {
         return Ok(());
     }
     Err(RollError::OtherJobNamespace(namespace.as_str().unwrap_or_default().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_core::testing::fake_server::{cluster, failure};
+
+    use super::*;
+
+    fn job() -> Value {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "inCluster": true});
+        runner_job::of("r", &serde_json::from_value(settings).unwrap(), "nm:1")
+    }
+
+    #[tokio::test]
+    async fn a_job_that_somebody_has_suspended_runs_again_when_its_roll_is_resumed() {
+        for is_suspended in [false, true] {
+            let mut stored = job();
+            stored["spec"]["suspend"] = json!(is_suspended);
+            let (cluster, requests) = cluster(move |_, _| (200, stored.clone()));
+            ensure(&cluster, &job(), None, None).await.unwrap();
+            let requests = requests.lock().unwrap();
+            let methods: Vec<&str> =
+                requests.iter().filter_map(|request| request.split_whitespace().next()).collect();
+            assert_eq!(
+                methods,
+                if is_suspended { vec!["GET", "PATCH"] } else { vec!["GET"] },
+                "{requests:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_missing_namespace_is_a_cluster_that_is_not_set_up() {
+        for (kind, is_set_up) in [("namespaces", false), ("jobs", true)] {
+            let (cluster, _) = cluster(move |method, _| {
+                let mut answer = failure(404, "NotFound", "namespaces \"node-maintenance-rolls\" not found");
+                answer.1["details"] = json!({"kind": kind, "name": "x"});
+                if method == "GET" { failure(404, "NotFound", "jobs") } else { answer }
+            });
+            let error = ensure(&cluster, &job(), None, None).await.unwrap_err();
+            assert_eq!(matches!(error.above(), Some(RollError::NotGranted)), !is_set_up);
+        }
+    }
 }

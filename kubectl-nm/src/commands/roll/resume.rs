@@ -66,7 +66,7 @@ pub(super) async fn resume(
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
         let (roll, _) = store::update(cluster, name, |_, record| {
             refuse_what_others_ended(name, &before, &record)?;
-            let record = RollRecord { paused: false, aborted: None, ..record };
+            let record = RollRecord { paused: false, pause: None, aborted: None, ..record };
             if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
         })
         .await?;
@@ -141,9 +141,10 @@ async fn resume_in_cluster(
             who: runner_job::title(name),
             at: Timestamp::now(),
             in_cluster: true,
+            node: None,
         };
         let runner = if args.take_over { Some(job()) } else { record.runner.clone() };
-        Ok(RollRecord { paused: false, halt: None, aborted: None, runner, ..record })
+        Ok(RollRecord { paused: false, pause: None, halt: None, aborted: None, runner, ..record })
     })
     .await?;
     let given = args.runner_image.as_deref();
@@ -183,8 +184,8 @@ fn claim(
         return Err(RollError::PausedMeanwhile(name.to_owned()));
     }
     let runner = Some(me.clone());
-    let health = Vec::new();
-    Ok(RollRecord { paused: false, halt: None, aborted: None, asked: false, runner, health, ..record })
+    let ended = RollRecord { paused: false, pause: None, halt: None, aborted: None, ..record };
+    Ok(RollRecord { asked: false, runner, health: Vec::new(), ..ended })
 }
 
 /// What the user has to know and to confirm before this program runs the roll.

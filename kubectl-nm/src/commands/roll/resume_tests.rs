@@ -112,7 +112,8 @@ fn the_actions_around_the_drain_are_confirmed_too() {
 }
 
 fn runner() -> Runner {
-    Runner { id: "other".into(), who: "other@there".into(), at: Timestamp::UNIX_EPOCH, in_cluster: false }
+    let (id, who) = ("other".into(), "other@there".into());
+    Runner { id, who, at: Timestamp::UNIX_EPOCH, in_cluster: false, node: None }
 }
 
 /// Resumes a roll whose runner has died while the command of its only node ran. When somebody asks for a heartbeat, the

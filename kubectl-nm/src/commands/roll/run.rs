@@ -36,6 +36,7 @@ pub(super) fn this_runner() -> Runner {
         who,
         at: now,
         in_cluster: false,
+        node: None,
     }
 }
 

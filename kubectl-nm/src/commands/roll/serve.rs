@@ -16,10 +16,11 @@ use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
 use nm_roll::in_cluster::history::HistoryKeeper;
-use nm_roll::in_cluster::history_writer::{HistoryReporter, history};
+use nm_roll::in_cluster::history_writer::history;
 use nm_roll::in_cluster::runner_job::{self, JOB_VARIABLE, NODE_VARIABLE, POD_VARIABLE};
 use nm_roll::in_cluster::standby;
 use nm_roll::record::{Halt, Roll, RollRecord, Runner};
+use nm_roll::report::{LineFormat, LineReporter};
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::store;
 
@@ -61,7 +62,8 @@ fn this_pod(roll: &str) -> Runner {
     let pod = variable(POD_VARIABLE).unwrap_or_default();
     let who = runner_job::title(roll);
     let at = Timestamp::now();
-    Runner { id: format!("{pod}/{}", at.as_nanosecond()), who, at, in_cluster: true }
+    let id = format!("{pod}/{}", at.as_nanosecond());
+    Runner { id, who, at, in_cluster: true, node: variable(NODE_VARIABLE) }
 }
 
 async fn until_over(
@@ -74,8 +76,15 @@ async fn until_over(
     let mut seen = Seen::default();
     loop {
         match step(args, me, &mut seen, keeper, cluster, out).await {
-            Ok(Some(exit)) => return Ok(exit),
-            Ok(None) => {}
+            Ok(Step::Over(exit)) => return Ok(exit),
+            Ok(Step::Next) => seen.other = None,
+            Ok(Step::RunBy(other)) => {
+                if seen.other.replace(other.clone()).as_ref() != Some(&other) {
+                    let name = &args.roll.name;
+                    out.message(&Line::new(format!("Pod {other} runs roll {name} now, and this pod waits.")));
+                }
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
             Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
                 if let Some(who) = &seen.aborted {
                     keeper.note_aborted(who, Timestamp::now());
@@ -99,9 +108,22 @@ struct Seen {
     retried: Option<Halt>,
     /// Who has aborted it.
     aborted: Option<String>,
+    /// The pod that runs it, while this one waits.
+    other: Option<String>,
 }
 
-/// Runs the roll until it ends or halts, or waits until it is resumed. Returns an exit if the roll is over.
+/// What follows a step.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// The roll, or the part of this program in it, is over.
+    Over(Exit),
+    /// The roll has halted, or was resumed.
+    Next,
+    /// This pod of the Job runs it.
+    RunBy(String),
+}
+
+/// Runs the roll until it ends or halts, or waits until it is resumed.
 async fn step(
     args: &ServeArgs,
     me: &Runner,
@@ -109,7 +131,7 @@ async fn step(
     keeper: &mut HistoryKeeper,
     cluster: &Cluster,
     out: &mut Output,
-) -> Result<Option<Exit>, Error> {
+) -> Result<Step, Error> {
     let name = args.roll.name.as_str();
     let roll = confirmed(store::load(cluster, name).await?, &args.settings)?;
     let before = roll.complete_record()?;
@@ -142,41 +164,47 @@ async fn step(
         )));
         seen.retried = Some(halt);
         seen.aborted = standby::wait_until_resumed(cluster, name, me).await?;
-        return Ok(None);
+        return Ok(Step::Next);
     }
     let roll = confirmed(roll, &args.settings)?;
-    let mut runner =
-        RollRunner::new(cluster, &roll, record, seen.retried.take(), None).on_node(variable(NODE_VARIABLE));
-    let ended = runner.run(&mut HistoryReporter::new(out, keeper)).await?;
+    let mut runner = RollRunner::new(cluster, &roll, record, seen.retried.take(), None);
+    let ended = runner.run(&mut LineReporter::new(out, LineFormat::Text).with_history(keeper)).await?;
     seen.aborted = runner.aborted().map(str::to_owned);
     Ok(match ended {
         RollEnd::Done(record) => {
             for line in summary(&roll, &record) {
                 out.message(&line);
             }
-            Some(Exit::Done)
+            Step::Over(Exit::Done)
         }
         RollEnd::Aborted(who, _) => {
             out.message(&Line::new(format!("{who} aborted roll {name}.")));
-            Some(Exit::Done)
+            Step::Over(Exit::Done)
         }
         RollEnd::TakenOver(other) => taken_over(&other, name, out),
         // What had begun stays as it is: nobody has to continue it.
         RollEnd::Halted(..) if let Some(who) = &seen.aborted => {
             runner.release().await;
             out.message(&Line::new(format!("{who} aborted roll {name}, which had halted.")));
-            Some(Exit::Done)
+            Step::Over(Exit::Done)
         }
-        RollEnd::Halted(..) => None,
-        RollEnd::Left => Some(Exit::Interrupted),
+        RollEnd::Halted(..) => Step::Next,
+        RollEnd::Left => Step::Over(Exit::Interrupted),
     })
 }
 
 /// Another pod of the Job is waited for, as two may run while a node is lost. A person who runs the roll on a computer has taken
 /// it over.
-fn taken_over(other: &Runner, name: &str, out: &mut Output) -> Option<Exit> {
-    out.message(&Line::new(format!("{} runs roll {name} now.", other.who)));
-    (!other.in_cluster).then_some(Exit::Done)
+fn taken_over(other: &Runner, name: &str, out: &mut Output) -> Step {
+    if !other.in_cluster {
+        out.message(&Line::new(format!("{} runs roll {name} now.", other.who)));
+        return Step::Over(Exit::Done);
+    }
+    // Whoever let the Job take over has written its name: any of its pods may.
+    if other.id == runner_job::name(name) {
+        return Step::Next;
+    }
+    Step::RunBy(other.id.split('/').next().unwrap_or_default().to_owned())
 }
 
 /// The roll, if its settings are the ones that were confirmed when the Job was created. Others may write those in the objects.
@@ -198,6 +226,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pod_waits_for_another_one_and_ends_for_a_person() {
+        let other = |id: &str, in_cluster| {
+            let (id, who) = (id.to_owned(), String::from("bob@desk"));
+            Runner { id, who, at: Timestamp::now(), in_cluster, node: None }
+        };
+        let (mut out, captured) = nm_core::terminal::output::captured::output();
+        let mut check = |id, in_cluster| taken_over(&other(id, in_cluster), "r", &mut out);
+        assert_eq!(check("nm-roll-r-x/12", true), Step::RunBy("nm-roll-r-x".into()));
+        assert_eq!(check("nm-roll-r", true), Step::Next, "the Job takes over");
+        assert_eq!(check("bob@desk/1", false), Step::Over(Exit::Done));
+        assert_eq!(captured.messages(), "bob@desk runs roll r now.\n");
+    }
 
     #[test]
     fn only_confirmed_settings_are_run() {

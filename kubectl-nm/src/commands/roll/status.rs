@@ -12,13 +12,14 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{DataFormat, OutputFormat, list};
+use nm_core::maintenance::roll::paused_words;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
-use nm_core::terminal::text::{Line, Style};
+use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::health::if_permitted;
-use nm_roll::in_cluster::starting;
+use nm_roll::in_cluster::{runner_job, starting};
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
@@ -37,6 +38,8 @@ struct RollStatus {
     state: StatusWord,
     /// The state, with its cause.
     sentence: String,
+    /// Who finishes the nodes of an aborted roll, as far as is known; none if nobody does.
+    finisher: Option<String>,
     /// Whether a program runs it, or a Job is about to.
     is_run: bool,
 }
@@ -154,6 +157,7 @@ impl RollStatus {
         let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
         let views = nodes.map(|nodes| nodes.iter().map(view).collect());
         let progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
+        let finisher = finisher(&roll, &record, starting, now);
         let (state, sentence) = match (&record.halt, &record.aborted, &record.runner) {
             (_, aborted, _) if is_ending(&roll) => {
                 let by = aborted.as_ref().map(|who| format!("aborted by {who}, ")).unwrap_or_default();
@@ -166,9 +170,18 @@ impl RollStatus {
                 (StatusWord::Incomplete, String::from("not all maintenances are created"))
             }
             // Nobody has to continue a roll that was aborted after it had halted.
-            (_, Some(who), _) => (StatusWord::Aborted, format!("aborted by {who}, with nodes to finish")),
+            (_, Some(who), _) => {
+                let left = counted(roll.nodes.iter().filter(|node| !node.is_leaving()).count(), "node");
+                let rest = match &finisher {
+                    Some(finisher) => format!("{finisher} finishes {left}"),
+                    None => format!("nobody finishes the {left} left"),
+                };
+                (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
+            }
             (Some(halt), ..) => (StatusWord::Halted, format!("halted: {}", halt.message)),
-            (None, None, _) if record.paused => (StatusWord::Paused, String::from("paused")),
+            (None, None, _) if record.paused => {
+                (StatusWord::Paused, paused_words(record.pause.as_ref(), now))
+            }
             _ if let Some(starting) = starting => (StatusWord::Starting, starting.clone()),
             (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
                 // The time is that of another computer, whose clock may differ.
@@ -181,8 +194,17 @@ impl RollStatus {
             (None, None, None) => (StatusWord::NotRunning, String::from("not running")),
         };
         let is_run = starting.is_some() || is_seen(&record, now);
-        Self { roll, record, progress, state, sentence, is_run }
+        Self { roll, record, progress, state, sentence, finisher, is_run }
     }
+}
+
+/// Who finishes the nodes of an aborted roll that are left: the program that runs it, or the Job that is about to start one. A program
+/// whose roll has halted finishes nothing.
+fn finisher(roll: &Roll, record: &RollRecord, starting: Option<&String>, now: Timestamp) -> Option<String> {
+    let aborted = record.aborted.is_some() && record.halt.is_none();
+    let runner = record.runner.as_ref().filter(|_| aborted && is_seen(record, now));
+    let job = || (aborted && starting.is_some()).then(|| runner_job::title(&roll.name));
+    runner.map(|runner| runner.who.clone()).or_else(job)
 }
 
 /// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
@@ -238,7 +260,12 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
     if let Some(windows) = roll.settings.windows.describe(now) {
         out.data(&Line::new(format!("window {windows}")))?;
     }
-    if !is_run && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
+    let goes_on = match status.state {
+        StatusWord::Paused | StatusWord::Halted => false,
+        StatusWord::Aborted => status.finisher.is_some(),
+        _ => *is_run,
+    };
+    if !goes_on && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
         let left = unfinished(Some(roll), record);
         let again = match run_again(&left).as_slice() {
             [] => String::new(),
@@ -301,6 +328,8 @@ fn document(status: &RollStatus, now: Timestamp) -> Value {
         "left": status.record.left,
         "halt": status.record.halt,
         "paused": status.record.paused,
+        "pause": status.record.pause,
+        "finishedBy": status.finisher,
         "runner": status.record.runner,
         "nodes": status.progress.iter().map(node).collect::<Vec<_>>(),
     })
@@ -348,7 +377,7 @@ mod tests {
             (
                 maintenance("Acting", false, &[names::FINALIZER]),
                 "aborted",
-                "aborted by ada@laptop, with nodes to finish",
+                "aborted by ada@laptop: nobody finishes the 1 node left",
             ),
             (
                 maintenance("Draining", true, &[names::FINALIZER]),
@@ -387,6 +416,53 @@ mod tests {
     }
 
     #[test]
+    fn an_aborted_roll_names_who_finishes_its_nodes_and_a_paused_one_who_paused_it() {
+        let now = Timestamp::now();
+        let runner = |ago: i64| {
+            let at = now - jiff::SignedDuration::from_secs(ago);
+            json!({"id": "x", "who": "Job a/b", "at": at, "inCluster": true})
+        };
+        let aborted =
+            |ago: i64| json!({"revision": 2, "paused": true, "aborted": "ada", "runner": runner(ago)});
+        let pause = json!({"by": "bob@desk", "at": now - jiff::SignedDuration::from_secs(720)});
+        let paused = json!({"revision": 2, "paused": true, "pause": pause, "runner": runner(5)});
+        let mut halted = aborted(5);
+        halted["halt"] = json!({"node": "n1", "message": "its command failed", "at": now});
+        let job = || BTreeMap::from([("r".to_owned(), "Job a/b is starting".to_owned())]);
+        let title = runner_job::title("r");
+        let nobody = String::from("aborted by ada: nobody finishes the 1 node left");
+        for (state, jobs, sentence, finisher, is_continued) in [
+            (
+                aborted(5),
+                BTreeMap::new(),
+                String::from("aborted by ada: Job a/b finishes 1 node"),
+                json!("Job a/b"),
+                false,
+            ),
+            (aborted(600), BTreeMap::new(), nobody.clone(), Value::Null, true),
+            (aborted(600), job(), format!("aborted by ada: {title} finishes 1 node"), json!(title), false),
+            (halted, BTreeMap::new(), nobody, Value::Null, true),
+            (paused, BTreeMap::new(), String::from("paused by bob@desk 12m ago"), Value::Null, true),
+        ] {
+            let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+            object.annotations_mut().insert(STATE.into(), state.to_string());
+            let (mut out, captured) = output();
+            print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+            let first = captured.data().lines().next().map(str::to_owned);
+            assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {sentence}")));
+            assert_eq!(
+                captured.messages().contains("`kubectl nm roll resume r` continues it"),
+                is_continued,
+                "{state}"
+            );
+            let (mut out, captured) = output();
+            print(&[object], None, &jobs, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+            let document: Value = serde_json::from_str(&captured.data()).unwrap();
+            assert_eq!((&document["finishedBy"], &document["pause"]), (&finisher, &state["pause"]));
+        }
+    }
+
+    #[test]
     fn the_window_for_programs_is_open_or_closed_until_a_time_or_null() {
         let now = "2027-03-06T20:00:00Z".parse().unwrap();
         for (text, expected) in [
@@ -405,7 +481,7 @@ mod tests {
         let ours = [names::FINALIZER];
         let ends = "aborted by ada@laptop, its maintenances are being deleted";
         check(maintenance("Draining", true, &ours), ends, "");
-        let left = "aborted by ada@laptop, with nodes to finish";
+        let left = "aborted by ada@laptop: nobody finishes the 1 node left";
         let hint = "hint: `kubectl nm roll resume r` continues it\n";
         let returned = format!(
             "hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return` returns the node to service; {}",

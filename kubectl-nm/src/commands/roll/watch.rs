@@ -13,7 +13,7 @@ use nm_roll::view::RollReporter;
 use nm_roll::viewer;
 
 use super::args::WatchArgs;
-use super::run::{dashboard, summary};
+use super::run::{dashboard, summary, this_runner};
 
 pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
@@ -55,8 +55,9 @@ async fn until_ended(
     name: &str,
     reporter: &mut dyn RollReporter,
 ) -> Result<Option<RollEnd>, Error> {
+    let me = this_runner();
     tokio::select! {
         () = interrupted() => Ok(None),
-        ended = viewer::show(cluster, name, reporter) => ended.map(Some),
+        ended = viewer::show(cluster, name, &me.who, reporter) => ended.map(Some),
     }
 }

@@ -50,8 +50,8 @@ pub(crate) struct FleetRow {
     block_reasons: Vec<&'static str>,
     blocking: Vec<String>,
     why: String,
-    /// The roll in which a planned maintenance has its turn.
-    pub(super) turn_in: Option<String>,
+    /// The roll that the maintenance is part of.
+    pub(super) roll: Option<String>,
     /// Since when nm-reconciler returns the node to service, unless it was deleted; none if it does not.
     pub(super) ending_since: Option<Timestamp>,
     namespaces: Vec<String>,
@@ -110,7 +110,7 @@ impl FleetRow {
                 .as_ref()
                 .filter(|_| is_ending(maintenance) && hold(maintenance).is_none())
                 .map(|deleted| deleted.0),
-            turn_in: roll_name(maintenance).filter(|_| state == State::Planned).map(str::to_owned),
+            roll: roll_name(maintenance).map(str::to_owned),
             namespaces,
         }
     }

@@ -17,7 +17,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
-use nm_core::maintenance::roll::RollRunners;
+use nm_core::maintenance::roll::{RollRunners, paused_words};
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
@@ -193,11 +193,16 @@ impl Fleet {
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
             return self.ending(&row.node, since, now);
         }
-        let Some(roll) = row.turn_in.as_deref() else { return why };
+        let Some(roll) = row.roll.as_deref() else { return why };
+        let is_planned = row.state == Some(State::Planned);
+        let is_silent = why.is_empty() && matches!(row.state, Some(State::Paused | State::Drained));
         match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
-            (Some(_), _) => Cow::Owned(format!("roll {roll} has halted")),
-            (None, Some(who)) => Cow::Owned(format!("{why}; run by {who}")),
-            (None, None) => why,
+            _ if (is_planned || is_silent) && self.rolls.is_paused(roll) => {
+                Cow::Owned(format!("roll {roll} is {}", paused_words(self.rolls.pause(roll), now)))
+            }
+            (Some(_), _) if is_planned => Cow::Owned(format!("roll {roll} has halted")),
+            (None, Some(who)) if is_planned => Cow::Owned(format!("{why}; run by {who}")),
+            _ => why,
         }
     }
 

@@ -1,0 +1,81 @@
+//! Why a pod does not start, as its status shows it.
+
+use serde_json::Value;
+
+use crate::terminal::shortened::{beginning, last_causes};
+
+/// What every pod waits for.
+const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// `pod a: ImagePullBackOff: no such image`; none if the pod starts or runs, or is being deleted.
+pub fn pod_problem(pod: &Value) -> Option<String> {
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let waiting = items(&pod["status"]["containerStatuses"]).find_map(waiting);
+    let unscheduled = || items(&pod["status"]["conditions"]).find_map(unscheduled);
+    waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
+}
+
+fn waiting(container: &Value) -> Option<String> {
+    let waiting = &container["state"]["waiting"];
+    let reason = waiting["reason"].as_str().filter(|reason| !USUAL.contains(reason))?;
+    let code = container["lastState"]["terminated"]["exitCode"].as_i64();
+    let code = code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
+    let message = waiting["message"].as_str().filter(|message| !message.is_empty());
+    let message = message.map(|message| format!(": {}", last_causes(message))).unwrap_or_default();
+    Some(format!("{reason}{code}{message}"))
+}
+
+fn unscheduled(condition: &Value) -> Option<String> {
+    (condition["type"] == "PodScheduled" && condition["status"] == "False").then(|| {
+        let message = condition["message"].as_str().unwrap_or_default().trim_end_matches('.');
+        match message {
+            "" => String::from("not scheduled"),
+            message => format!("not scheduled: {}", beginning(message)),
+        }
+    })
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_does_not_start_shows_why() {
+        let waiting = |waiting: Value| json!({"containerStatuses": [{"state": {"waiting": waiting}}]});
+        let unscheduled = |message: &str| json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]});
+        for (status, expected) in [
+            (json!({"phase": "Running"}), None),
+            (waiting(json!({"reason": "ContainerCreating"})), None),
+            (waiting(json!({"reason": "PodInitializing"})), None),
+            (
+                waiting(json!({"reason": "ImagePullBackOff", "message": "no such image"})),
+                Some("pod a: ImagePullBackOff: no such image"),
+            ),
+            (waiting(json!({"reason": "ErrImagePull"})), Some("pod a: ErrImagePull")),
+            (
+                json!({"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {"exitCode": 2}}}]}),
+                Some("pod a: CrashLoopBackOff (exit code 2)"),
+            ),
+            (
+                unscheduled("0/3 nodes are available: 3 node(s) were unschedulable."),
+                Some("pod a: not scheduled: 0/3 nodes are available: 3 node(s) were unschedulable"),
+            ),
+            (unscheduled(""), Some("pod a: not scheduled")),
+        ] {
+            let mut pod = json!({"metadata": {"name": "a"}, "status": status});
+            assert_eq!(pod_problem(&pod).as_deref(), expected, "{pod}");
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            assert_eq!(pod_problem(&pod), None);
+        }
+    }
+}
