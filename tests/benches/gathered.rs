@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
-use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::cluster::pod::{self, DrainPod, ReceivedPod};
 use nm_tests::cluster::{Cluster, SUITE_LABEL};
 use nm_tests::manifests;
 use nm_tests::wait::{wait_until, wait_until_all};
@@ -116,9 +116,9 @@ impl GatheredPods {
     pub(crate) async fn gather(&self) -> PreparedCluster {
         set_unschedulable(&self.cluster, &self.drained, false).await;
         set_unschedulable(&self.cluster, &self.spare, true).await;
-        let api: Api<DrainPod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        let api: Api<ReceivedPod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         let all = api.list(&ListParams::default()).await.unwrap().items;
-        let elsewhere = all.into_iter().filter(|pod| !self.is_on_drained_node(pod));
+        let elsewhere = all.into_iter().filter(|pod| !self.is_on_drained_node(&pod.pod));
         let now = DeleteParams::default().grace_period(0);
         stream::iter(elsewhere)
             .for_each_concurrent(CONCURRENT_DELETIONS, |pod| {
@@ -127,10 +127,10 @@ impl GatheredPods {
                 async move { drop(api.delete(&pod.name_any(), now).await) }
             })
             .await;
-        let is_gathered = |pod: &DrainPod| {
-            self.is_on_drained_node(pod) && pod::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
+        let is_gathered = |ReceivedPod { pod, .. }: &ReceivedPod| {
+            self.is_on_drained_node(pod) && pod::is_ready(pod) && pod.deletion.is_none()
         };
-        let gathered = |pods: &[DrainPod]| pods.len() == self.pods && pods.iter().all(is_gathered);
+        let gathered = |pods: &[ReceivedPod]| pods.len() == self.pods && pods.iter().all(is_gathered);
         let selection = watcher::Config::default();
         let pods =
             wait_until_all(&api, selection, "all pods are Ready on the nodes to drain", gathered).await;
@@ -143,12 +143,12 @@ impl GatheredPods {
         };
         wait_until_all(&deployments, watcher::Config::default(), "all replicas are available", available)
             .await;
-        let pods = pods.into_iter().map(|pod| Pod {
+        let pods = pods.into_iter().map(DrainPod::from).map(|pod| Pod {
             namespace: NAMESPACE.to_owned(),
-            name: pod.name_any(),
-            uid: pod.uid().unwrap_or_default(),
-            app: pod.labels().get("app").cloned().unwrap_or_default(),
-            node: pod.node.into(),
+            name: pod.name.into(),
+            uid: pod.uid.into(),
+            app: pod.labels.get("app").cloned().unwrap_or_default(),
+            node: pod.node.to_string(),
         });
         PreparedCluster {
             cluster: self.cluster.clone(),

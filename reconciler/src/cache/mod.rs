@@ -3,6 +3,8 @@
 
 pub(crate) mod budget_requests;
 pub(crate) mod budgets;
+pub(crate) mod common_parts;
+pub(crate) mod compact_node;
 pub(crate) mod eviction_scheduler;
 pub(crate) mod evictions;
 pub(crate) mod gate_facts;

@@ -14,6 +14,7 @@ use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 
+use crate::cache::compact_node::CompactNode;
 use crate::cache::read_your_writes::LastWrite;
 use crate::cache::watched::{ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::ScopedTask;
@@ -21,7 +22,7 @@ use crate::runtime::tasks::ScopedTask;
 #[derive(Default)]
 pub(crate) struct Nodes {
     /// Every node as the watch delivered it, without the parts that nothing here reads.
-    pub(crate) received: Watched<Node>,
+    pub(crate) received: Watched<CompactNode>,
     /// How often the nodes have been listed.
     pub(crate) lists: usize,
     pub(crate) leases: Watched<Lease>,
@@ -47,7 +48,7 @@ pub(crate) struct NodeWatch<K> {
 
 impl Nodes {
     /// Takes in what the watch on nodes delivers.
-    pub(crate) fn apply(&mut self, update: WatchUpdate<Node>) {
+    pub(crate) fn apply(&mut self, update: WatchUpdate<CompactNode>) {
         if let WatchUpdate::Listed(_) = update {
             self.lists += 1;
             self.memory.values_mut().for_each(|state| state.last_write = LastWrite::default());
@@ -74,7 +75,7 @@ impl Nodes {
 
     /// The newer of the node that the watch delivered and the answer to the last patch; none if there is no such node.
     pub(crate) fn latest(&mut self, name: &str) -> Option<Arc<Node>> {
-        let received = self.received.get(name)?.clone();
+        let received = Arc::new(Node::from(&**self.received.get(name)?));
         Some(match self.memory.get_mut(name) {
             Some(state) => state.last_write.latest(received),
             None => received,

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ClusterResourceScope;
-use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::names::{EXCLUDE_LABEL, LOAD_BALANCER_LABEL, UNDO_ANNOTATION};
 use nm_shared::cluster::metadata::ProjectedMetadata;
@@ -80,13 +79,6 @@ fn from_parts(
     }
 }
 
-/// Whether two versions of a node differ in nothing that anything here reads.
-pub(crate) fn is_alike(one: &Node, other: &Node) -> bool {
-    let mut metadata = one.metadata.clone();
-    metadata.resource_version.clone_from(&other.metadata.resource_version);
-    metadata == other.metadata && one.spec == other.spec && one.status == other.status
-}
-
 /// Whether a maintenance has left two versions of a node alike: cordoned or not, and with the same undo record. The rest changes
 /// without it: a controller removes the taint of a cordon once the node is uncordoned.
 pub(crate) fn has_same_cordon(one: &Node, other: &Node) -> bool {
@@ -94,17 +86,6 @@ pub(crate) fn has_same_cordon(one: &Node, other: &Node) -> bool {
         |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
     let record = |node: &Node| node.annotations().get(UNDO_ANNOTATION).cloned();
     is_cordoned(one) == is_cordoned(other) && record(one) == record(other)
-}
-
-/// The event of a watch, with the node itself.
-pub(crate) fn node_event(event: Event<ProjectedNode>) -> Event<Node> {
-    match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-        Event::InitApply(ProjectedNode(node)) => Event::InitApply(node),
-        Event::Apply(ProjectedNode(node)) => Event::Apply(node),
-        Event::Delete(ProjectedNode(node)) => Event::Delete(node),
-    }
 }
 
 impl Resource for ProjectedNode {
@@ -142,6 +123,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cache::compact_node::is_alike;
 
     fn node(heartbeat: &str) -> Value {
         json!({
@@ -184,9 +166,6 @@ mod tests {
         let decoded = |heartbeat: &str| serde_json::from_value::<ProjectedNode>(node(heartbeat)).unwrap().0;
         assert_eq!(serde_json::to_value(decoded("1")).unwrap(), what_is_read());
         assert!(is_alike(&decoded("1"), &decoded("2")));
-        let mut other = decoded("2");
-        other.spec.as_mut().unwrap().unschedulable = None;
-        assert!(!is_alike(&decoded("1"), &other));
     }
 
     #[test]

@@ -19,7 +19,6 @@ use nm_shared::cluster::node_lease;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::decide::decision::Eviction;
 use nm_shared::drain::eviction_outcome::AccessDenied;
-use nm_shared::drain::node_conditions::has_maintenance_conditions;
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::drain::surge::WorkloadKey;
@@ -29,13 +28,13 @@ use nm_shared::{Group, GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatu
 use tokio::time::Instant;
 
 use crate::cache::budgets::DisruptionBudgets;
+use crate::cache::compact_node::CompactNode;
 use crate::cache::evictions::Evictions;
 use crate::cache::gate_facts::GateFacts;
 use crate::cache::maintenances::Maintenances;
 use crate::cache::migrations::KnownMigrations;
 use crate::cache::nodes::Nodes;
 use crate::cache::on_demand::OnDemand;
-use crate::cache::projected_node::is_alike;
 use crate::cache::volumes::KnownVolumes;
 use crate::cache::watched::{Concerns, ListState, WatchUpdate};
 use crate::cache::workloads::Workloads;
@@ -130,7 +129,7 @@ impl TermState {
     pub(crate) fn restored(&mut self, received: Arc<GroupedMaintenance>) -> Arc<GroupedMaintenance> {
         let maintenance = self.maintenances.latest(received);
         let node = self.nodes.received.get(&maintenance.spec.node_name);
-        match node.and_then(|node| ownership::recovered(&maintenance, node)) {
+        match node.and_then(|node| ownership::recovered(&maintenance, &Node::from(&**node))) {
             Some(status) => {
                 let mut restored = GroupedMaintenance::clone(&maintenance);
                 restored.maintenance.status = Some(status);
@@ -158,16 +157,16 @@ impl TermState {
     }
 
     /// What the watch on nodes delivers.
-    pub(crate) fn apply_node(&mut self, update: WatchUpdate<Node>) {
+    pub(crate) fn apply_node(&mut self, update: WatchUpdate<CompactNode>) {
         self.note_list(&update);
         match &update {
             WatchUpdate::Applied(node) | WatchUpdate::Deleted(node) => {
-                let name = node.name_any();
+                let name = node.name().to_owned();
                 let before = self.nodes.received.get(&name).cloned();
                 self.nodes.apply(update);
                 let now = self.nodes.received.get(&name);
                 // Kubelets write to their nodes all the time.
-                if now.zip(before.as_ref()).is_none_or(|(now, before)| !is_alike(now, before)) {
+                if now.zip(before.as_ref()).is_none_or(|(now, before)| !now.is_alike(before)) {
                     self.refresh_gate_node(&name);
                     self.trigger_node(&name);
                 }
@@ -175,7 +174,7 @@ impl TermState {
             WatchUpdate::Listed(_) => {
                 self.nodes.apply(update);
                 let nodes = self.nodes.received.iter();
-                let nodes = nodes.map(|node| (node.name_any(), GateNode::from(&**node)));
+                let nodes = nodes.map(|node| (node.name().to_owned(), GateNode::from(&Node::from(&**node))));
                 self.gate.replace_nodes(nodes.collect());
                 self.trigger_all();
             }
@@ -330,11 +329,10 @@ impl TermState {
     /// The nodes without a maintenance that show conditions of one: this node or, without a name, any. None while not all
     /// maintenances are known.
     pub(crate) fn nodes_with_outdated_conditions(&self, only: Option<&str>) -> Vec<String> {
-        let outdated = |node: &Arc<Node>| {
-            let name = node.name_any();
-            let is_outdated =
-                has_maintenance_conditions(node) && self.maintenances.is_in_maintenance(&name) == Some(false);
-            is_outdated.then_some(name)
+        let outdated = |node: &Arc<CompactNode>| {
+            let is_outdated = node.has_maintenance_conditions()
+                && self.maintenances.is_in_maintenance(node.name()) == Some(false);
+            is_outdated.then(|| node.name().to_owned())
         };
         match only {
             Some(name) => self.nodes.received.get(name).and_then(outdated).into_iter().collect(),

@@ -84,7 +84,7 @@ fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
     };
     let uid = ownership::uid(&at("9")).to_owned();
     state.maintenance_applied(Arc::new(at("5")));
-    state.apply_node(WatchUpdate::Applied(node("n", "5", "True")));
+    state.apply_node(WatchUpdate::Applied(node("n", "5", "True").into()));
     state.maintenances.note_seen(&uid);
     state.maintenances.memory(&uid, |known| {
         known.released = true;
@@ -93,7 +93,7 @@ fn a_list_replaces_what_a_restore_of_etcd_has_undone() {
     state.remember_node("n", node("n", "9", "True"));
     assert_eq!(versions(&mut state), ("9".to_owned(), "9".to_owned()));
     state.maintenances_listed(Group::Medik8s, [Arc::new(at("5"))]);
-    state.apply_node(WatchUpdate::Listed(vec![node("n", "5", "True")]));
+    state.apply_node(WatchUpdate::Listed(vec![node("n", "5", "True").into()]));
     assert_eq!(versions(&mut state), ("5".to_owned(), "5".to_owned()));
     assert!(!state.maintenances.memory(&uid, |known| known.released), "it is there again");
 }
@@ -191,7 +191,7 @@ fn a_lease_that_was_just_deleted_is_not_known_any_more() {
 /// Two nodes, each with a maintenance, the first of which has begun.
 fn one_of_two_has_begun() -> (TermState, GroupedMaintenance) {
     let mut state = state();
-    state.apply_node(WatchUpdate::Listed(["a", "b"].map(|name| node(name, "1", "True")).into()));
+    state.apply_node(WatchUpdate::Listed(["a", "b"].map(|name| node(name, "1", "True").into()).into()));
     let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let begun = json!({"phase": Phase::Running, "conditions": [cordoned]});
@@ -222,7 +222,9 @@ fn an_answer_that_arrives_after_the_deletion_of_its_object_takes_no_place_in_the
 fn two_decisions_on_different_threads_never_take_the_same_last_place() {
     for _ in 0..200 {
         let (state, _triggered) = SharedState::new([], NonZeroUsize::MIN);
-        state.lock().apply_node(WatchUpdate::Listed(["a", "b"].map(|name| node(name, "1", "True")).into()));
+        state
+            .lock()
+            .apply_node(WatchUpdate::Listed(["a", "b"].map(|name| node(name, "1", "True").into()).into()));
         let both = [("b", Group::Medik8s), ("a", Group::Kubevirt)];
         let both = both.map(|(name, group)| maintenance(name, group, &Value::Null));
         for maintenance in &both {
@@ -250,21 +252,21 @@ fn a_late_answer_to_a_patch_of_a_node_does_not_replace_what_the_watch_has_delive
     let mut state = state();
     for name in ["b", "n"] {
         state.maintenance_applied(Arc::new(of_medik8s(name)));
-        state.apply_node(WatchUpdate::Applied(node(name, "1", "True")));
+        state.apply_node(WatchUpdate::Applied(node(name, "1", "True").into()));
     }
     state.remember_node("n", node("n", "7", "True"));
     // A node that is not Ready takes a place of the queue.
-    state.apply_node(WatchUpdate::Applied(node("n", "9", "False")));
+    state.apply_node(WatchUpdate::Applied(node("n", "9", "False").into()));
     assert!(waits_for_its_turn(&mut state));
     state.remember_node("n", node("n", "8", "True"));
     assert!(waits_for_its_turn(&mut state), "the watch is ahead of the answer");
     state.remember_node("n", node("n", "10", "True"));
     assert!(!waits_for_its_turn(&mut state));
     for (version, ready) in [("10", "True"), ("11", "False")] {
-        state.apply_node(WatchUpdate::Applied(node("n", version, ready)));
+        state.apply_node(WatchUpdate::Applied(node("n", version, ready).into()));
     }
     assert!(waits_for_its_turn(&mut state));
-    state.apply_node(WatchUpdate::Deleted(node("n", "12", "False")));
+    state.apply_node(WatchUpdate::Deleted(node("n", "12", "False").into()));
     state.remember_node("n", node("n", "13", "False"));
     assert!(!waits_for_its_turn(&mut state), "the node is gone");
 }
@@ -275,9 +277,9 @@ fn an_event_concerns_the_maintenances_of_its_node_and_a_list_all() {
     state.maintenance_applied(Arc::new(of_medik8s("n")));
     state.maintenance_applied(Arc::new(of_medik8s("other")));
     assert_eq!(triggered(&mut state), [""; 0], "the controller reconciles what was applied");
-    state.apply_node(WatchUpdate::Applied(node("n", "1", "True")));
+    state.apply_node(WatchUpdate::Applied(node("n", "1", "True").into()));
     assert_eq!(triggered(&mut state), ["n"]);
-    state.apply_node(WatchUpdate::Applied(node("n", "2", "True")));
+    state.apply_node(WatchUpdate::Applied(node("n", "2", "True").into()));
     assert_eq!(triggered(&mut state), [""; 0], "nothing that matters has changed");
     for lease in [WatchUpdate::Applied(lease("1")), WatchUpdate::Deleted(lease("2"))] {
         state.apply_lease(lease);
@@ -338,7 +340,9 @@ fn conditions_are_outdated_on_nodes_without_a_maintenance_once_all_are_known() {
         serde_json::from_value(json!({"metadata": {"name": name}, "status": {"conditions": conditions}}))
             .unwrap()
     };
-    state.apply_node(WatchUpdate::Listed(vec![shows("n"), shows("other"), node("new", "1", "True")]));
+    state.apply_node(WatchUpdate::Listed(
+        [shows("n"), shows("other"), node("new", "1", "True")].map(Into::into).into(),
+    ));
     assert_eq!(state.nodes_with_outdated_conditions(None), [""; 0]);
     state.maintenances_listed(Group::Medik8s, [Arc::new(of_medik8s("n"))]);
     assert_eq!(state.nodes_with_outdated_conditions(None), ["other"]);

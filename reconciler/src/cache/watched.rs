@@ -3,8 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::AccessDenied;
+use nm_shared::drain::migration::VirtualMachineInstanceMigration;
+use nm_shared::drain::virtual_machine::VirtualMachineInstance;
+
+use crate::cache::compact_node::CompactNode;
 
 /// What a watch delivers.
 #[derive(Debug)]
@@ -31,10 +39,10 @@ pub(crate) enum Concerns {
     All,
 }
 
-/// The objects of a watch, by [`key`].
+/// The objects of a watch, by their keys.
 #[derive(Debug)]
 pub(crate) struct Watched<K> {
-    objects: HashMap<String, Arc<K>>,
+    objects: HashMap<Box<str>, Arc<K>>,
     /// Whether all of them are known.
     pub(crate) list_state: ListState,
 }
@@ -47,10 +55,58 @@ pub(crate) enum ListState {
     Forbidden(AccessDenied),
 }
 
-/// The name of an object, after its namespace if it has one.
+/// An object that a watch delivers.
+pub(crate) trait Keyed {
+    /// Its name, after its namespace if it has one.
+    fn key(&self) -> String;
+}
+
+/// The key of an object as Kubernetes' types have it.
 pub(crate) fn key(object: &impl ResourceExt) -> String {
     let name = object.name_any();
     object.namespace().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
+}
+
+impl Keyed for DrainPod {
+    fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Keyed for CompactNode {
+    fn key(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Keyed for Lease {
+    fn key(&self) -> String {
+        key(self)
+    }
+}
+
+impl Keyed for PodDisruptionBudget {
+    fn key(&self) -> String {
+        key(self)
+    }
+}
+
+impl Keyed for Deployment {
+    fn key(&self) -> String {
+        key(self)
+    }
+}
+
+impl Keyed for VirtualMachineInstance {
+    fn key(&self) -> String {
+        key(self)
+    }
+}
+
+impl Keyed for VirtualMachineInstanceMigration {
+    fn key(&self) -> String {
+        key(self)
+    }
 }
 
 impl<K> Default for Watched<K> {
@@ -59,14 +115,17 @@ impl<K> Default for Watched<K> {
     }
 }
 
-impl<K: ResourceExt> Watched<K> {
+impl<K: Keyed> Watched<K> {
     /// Takes in what the watch delivers. An interruption changes nothing.
     pub(crate) fn apply(&mut self, update: WatchUpdate<K>) {
         match update {
-            WatchUpdate::Applied(object) => _ = self.objects.insert(key(&object), Arc::new(object)),
-            WatchUpdate::Deleted(object) => _ = self.objects.remove(&key(&object)),
+            WatchUpdate::Applied(object) => {
+                _ = self.objects.insert(object.key().into(), Arc::new(object));
+            }
+            WatchUpdate::Deleted(object) => _ = self.objects.remove(&*object.key()),
             WatchUpdate::Listed(all) => {
-                self.objects = all.into_iter().map(|object| (key(&object), Arc::new(object))).collect();
+                let keyed = all.into_iter().map(|object| (object.key().into(), Arc::new(object)));
+                self.objects = keyed.collect();
                 self.list_state = ListState::Listed;
             }
             WatchUpdate::Interrupted => {}

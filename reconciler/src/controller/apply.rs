@@ -23,7 +23,8 @@ use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use crate::cache::projected_node::{ProjectedNode, has_same_cordon, is_alike};
+use crate::cache::compact_node::is_alike;
+use crate::cache::projected_node::{ProjectedNode, has_same_cordon};
 use crate::client::throttle::Flow;
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;

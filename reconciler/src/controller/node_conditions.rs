@@ -87,7 +87,7 @@ impl PublishedNode {
         if self.lists != lists {
             *self = Self { last_write: LastWrite::default(), lists };
         }
-        self.last_write.forget_up_to(state.nodes.received.get(name)?);
+        self.last_write.forget_up_to(&Node::from(&**state.nodes.received.get(name)?));
         Some(self.last_write.newest(state.nodes.latest(name)?))
     }
 }
@@ -262,7 +262,7 @@ mod tests {
             }
         });
         let state = state();
-        state.lock().apply_node(WatchUpdate::Applied(node("1", there)));
+        state.lock().apply_node(WatchUpdate::Applied(node("1", there).into()));
         let client = Client::new(server, "default");
         let (conditions, run) = NodeConditionPublisher::start(&client, state.clone(), Clock::system());
         tokio::spawn(run);

@@ -221,8 +221,9 @@ fn gate(
     let Some(node) = node.filter(|_| is_gated) else { return Gate::default() };
     let quorum = node::may_run_etcd(node).then(|| {
         let taken = state.gate.nodes_taken_before(maintenance);
-        let nodes = state.nodes.received.iter().map(AsRef::as_ref);
-        quorum::violation(node, nodes, |name| taken.contains(name), etcd)
+        let candidates = state.nodes.received.iter().filter(|node| node.may_run_etcd());
+        let candidates: Vec<Node> = candidates.map(|node| Node::from(&**node)).collect();
+        quorum::violation(node, &candidates, |name| taken.contains(name), etcd)
     });
     let limit = context.max_unavailable.filter(|_| !is_at_work);
     let queue = limit.and_then(|limit| state.gate.queue(limit).get(ownership::uid(maintenance)).cloned());

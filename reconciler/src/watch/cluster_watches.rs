@@ -11,12 +11,13 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tracing::error;
 
-use crate::cache::projected_node::{ProjectedNode, node_event};
+use crate::cache::compact_node::CompactNode;
+use crate::cache::projected_node::ProjectedNode;
 use crate::cache::shared_state::SharedState;
 use crate::cache::term_state::TermState;
 use crate::cache::watched::WatchUpdate;
 use crate::telemetry::readiness::ReadinessCheck;
-use crate::watch::watch_stream::{drop_managed_fields, run_watch, watch_stream};
+use crate::watch::watch_stream::{drop_managed_fields, map_object, run_watch, watch_stream};
 
 /// Budgets and `DaemonSet`s that cannot be listed delay the first reconcile no longer than this.
 const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +28,8 @@ const PAGE_SIZE: u32 = 200;
 /// Runs the watches and never ends. The check passes while that on nodes is healthy.
 pub(crate) async fn watch_cluster(client: Client, state: Arc<SharedState>, nodes_check: ReadinessCheck) {
     let config = watcher::Config::default().page_size(PAGE_SIZE);
-    let nodes = watch_stream(Api::<ProjectedNode>::all(client.clone()), config.clone()).map_ok(node_event);
+    let nodes = watch_stream(Api::<ProjectedNode>::all(client.clone()), config.clone())
+        .map_ok(|event| map_object(event, |ProjectedNode(node)| CompactNode::from(node)));
     let daemon_sets = watch_stream(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
         .modify(drop_managed_fields);
     let budgets = watch_stream(Api::<PodDisruptionBudget>::all(client), config).modify(drop_managed_fields);

@@ -5,25 +5,26 @@
 
 use std::fmt::Debug;
 use std::future::ready;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::{DrainPod, ReceivedPod};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::virtual_machine::{self, NODE_LABEL, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
 use tracing::warn;
 
+use crate::cache::common_parts::CommonParts;
 use crate::cache::nodes::{NodeState, NodeWatch};
 use crate::cache::shared_state::SharedState;
 use crate::cache::term_state::TermState;
-use crate::cache::watched::{ListState, WatchUpdate, Watched};
+use crate::cache::watched::{Keyed, ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::TaskSpawner;
 use crate::watch::watch_stream::{
-    coalesced, drop_managed_fields, is_served, run_watch, watch_stream, with_list_permits,
+    coalesced, drop_managed_fields, is_served, map_object, run_watch, watch_stream, with_list_permits,
 };
 
 /// How many nodes' pods are listed at once. A list of a hundred pods is up to a MiB of JSON.
@@ -35,13 +36,14 @@ pub(crate) struct NodeWatches {
     tasks: TaskSpawner,
     state: Arc<SharedState>,
     list_permits: Arc<Semaphore>,
+    common: Arc<Mutex<CommonParts>>,
 }
 
 impl NodeWatches {
     /// No watch runs yet. Each change of a pod or virtual machine triggers the reconciles of its node.
     pub(crate) fn new(client: Client, tasks: TaskSpawner, state: Arc<SharedState>) -> Self {
         let list_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_LISTS));
-        Self { client, tasks, state, list_permits }
+        Self { client, tasks, state, list_permits, common: Arc::default() }
     }
 
     /// The pods on `node`; none until they have been listed. The first call starts the watch.
@@ -55,7 +57,12 @@ impl NodeWatches {
     ) -> Result<Option<Vec<Arc<DrainPod>>>, AccessDenied> {
         let watch = state.nodes.memory(node).pods.get_or_insert_with(|| {
             let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-            self.start("pods", node, config, |state| &mut state.pods, |_| ())
+            let common = self.common.clone();
+            let convert = move |ReceivedPod { mut pod, .. }: ReceivedPod| {
+                common.lock().unwrap_or_else(PoisonError::into_inner).share(&mut pod);
+                pod
+            };
+            self.start("pods", node, config, convert, |state| &mut state.pods, |_| ())
         });
         match &watch.objects.list_state {
             ListState::NotListed => Ok(None),
@@ -81,6 +88,7 @@ impl NodeWatches {
                 "virtualmachineinstances",
                 node,
                 config,
+                |machine| machine,
                 |state| &mut state.virtual_machines,
                 |refusal| {
                     warn!(
@@ -92,20 +100,24 @@ impl NodeWatches {
         watch.objects.is_listed().then(|| watch.objects.all())
     }
 
-    fn start<K>(
+    /// What the API server sends is converted to what is kept of it.
+    fn start<W, K>(
         &self,
         resource: &str,
         node: &str,
         config: watcher::Config,
+        convert: impl Fn(W) -> K + Send + 'static,
         watch_of: fn(&mut NodeState) -> &mut Option<NodeWatch<K>>,
         on_refusal: fn(&AccessDenied),
     ) -> NodeWatch<K>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Keyed + Send + Sync + 'static,
     {
-        let stream = watch_stream(Api::<K>::all(self.client.clone()), config);
+        let stream = watch_stream(Api::<W>::all(self.client.clone()), config);
         let stream = with_list_permits(stream, self.list_permits.clone()).modify(drop_managed_fields);
         let stream = stream.take_while(|event| ready(event.as_ref().err().is_none_or(is_served)));
+        let stream = stream.map_ok(move |event| map_object(event, &convert));
         let (state, node) = (self.state.clone(), node.to_owned());
         let what = format!("{resource} on {node}");
         let task = self.tasks.spawn_scoped(format!("the watch on {what}"), async move {

@@ -118,6 +118,17 @@ pub(crate) fn object_states<K>(
     })
 }
 
+/// An event of a watch with another form of its object.
+pub(crate) fn map_object<W, K>(event: watcher::Event<W>, convert: impl FnOnce(W) -> K) -> watcher::Event<K> {
+    match event {
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitDone => watcher::Event::InitDone,
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(convert(object)),
+        watcher::Event::Apply(object) => watcher::Event::Apply(convert(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(convert(object)),
+    }
+}
+
 /// Runs a watch for as long as its stream lasts and passes each update to `handle`. `check` passes while the watch is
 /// healthy. Consecutive refusals are passed on once, and again when the message changes.
 pub(crate) async fn run_watch<K>(

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
@@ -14,7 +15,7 @@ use kube::core::Selector;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::cluster::refusal::Refusal;
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::drain::surge::{Restart, RestartRefusal, WorkloadKey, deployment_of, revision};
@@ -26,7 +27,7 @@ use crate::cache::watched::WatchUpdate;
 use crate::cache::workloads::SeenReplicaSet;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::tasks::{ScopedTask, TaskSpawner};
-use crate::watch::watch_stream::{drop_managed_fields, only, run_watch, watch_stream};
+use crate::watch::watch_stream::{drop_managed_fields, map_object, only, run_watch, watch_stream};
 
 /// How long to wait for the answer to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -179,9 +180,9 @@ impl ReplicaSetWatch {
 
     fn watch_pods(&self, name: &str, selector: &Selector, changed: Arc<Notify>) -> ScopedTask {
         let Self { watches, key } = self;
-        let api = Api::<DrainPod>::namespaced(watches.client.clone(), &key.namespace);
+        let api = Api::<ReceivedPod>::namespaced(watches.client.clone(), &key.namespace);
         let selected = watcher::Config::default().labels_from(selector);
-        let stream = watch_stream(api, selected).modify(drop_managed_fields);
+        let stream = watch_stream(api, selected).map_ok(|event| map_object(event, |received| received.pod));
         let what = format!("the pods of Deployment {}/{name}", key.namespace);
         let this = Self { watches: watches.clone(), key: key.clone() };
         watches.tasks.spawn_scoped(format!("the watch on {what}"), async move {

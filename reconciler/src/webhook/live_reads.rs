@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::{DrainPod, ReceivedPod};
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::{self, ETCD_NAMESPACE, EtcdGuard};
@@ -105,8 +105,9 @@ impl LiveCluster {
     /// The pods on an existing node.
     pub(super) async fn pods(&self, node: &str) -> Result<Vec<DrainPod>, ReadError> {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods = Api::<DrainPod>::all(self.client.clone()).list(&on_node).await;
-        Ok(reading(format!("the pods of node {node}"), pods)?.items)
+        let pods = Api::<ReceivedPod>::all(self.client.clone()).list(&on_node).await;
+        let pods = reading(format!("the pods of node {node}"), pods)?;
+        Ok(pods.into_iter().map(DrainPod::from).collect())
     }
 
     pub(super) async fn daemon_sets(&self) -> Result<DaemonSets, ReadError> {
@@ -132,9 +133,10 @@ impl LiveCluster {
             && let Some(selector) = budget.spec.as_ref().and_then(|spec| spec.selector.clone())
             && let Ok(selector) = Selector::try_from(selector)
         {
-            let guards = Api::<DrainPod>::namespaced(self.client.clone(), ETCD_NAMESPACE);
+            let guards = Api::<ReceivedPod>::namespaced(self.client.clone(), ETCD_NAMESPACE);
             let guards = guards.list(&ListParams::default().labels_from(&selector)).await;
-            pods = reading(format!("the guard pods in {ETCD_NAMESPACE}"), guards)?.items;
+            let guards = reading(format!("the guard pods in {ETCD_NAMESPACE}"), guards)?;
+            pods = guards.into_iter().map(DrainPod::from).collect();
         }
         Ok(Etcd::Guarded(EtcdGuard { budgets, pods }))
     }

@@ -43,8 +43,8 @@ struct SharedSelector {
 
 impl PodSelector {
     /// Whether it matches a pod with these labels. One that is not valid matches none.
-    pub fn matches(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
-        self.compiled().is_ok_and(|compiled| compiled.matches(labels.unwrap_or(&BTreeMap::new())))
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.compiled().is_ok_and(|compiled| compiled.matches(labels))
     }
 
     /// Whether it is valid.
@@ -135,14 +135,14 @@ mod tests {
             serde_json::from_value(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}))
                 .unwrap();
         let clone = selector.clone();
-        assert!(clone.matches(Some(&BTreeMap::from([("app".to_owned(), "web".to_owned())]))));
-        assert!(!clone.matches(None));
+        assert!(clone.matches(&BTreeMap::from([("app".to_owned(), "web".to_owned())])));
+        assert!(!clone.matches(&BTreeMap::new()));
         assert!(selector.0.compiled.get().is_some());
         let invalid: PodSelector =
             serde_json::from_value(json!({"matchExpressions": [{"key": "app", "operator": "Near"}]}))
                 .unwrap();
-        assert!(invalid.validate().is_err() && !invalid.matches(None));
-        assert!(PodSelector::default().matches(None));
+        assert!(invalid.validate().is_err() && !invalid.matches(&BTreeMap::new()));
+        assert!(PodSelector::default().matches(&BTreeMap::new()));
     }
 
     #[test]

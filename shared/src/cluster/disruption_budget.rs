@@ -80,11 +80,7 @@ impl Budget {
 
     /// Whether it guards a pod of its namespace.
     pub fn guards(&self, pod: &DrainPod) -> bool {
-        let matches = |selector: &Selector| match &pod.metadata.labels {
-            Some(labels) => selector.matches(labels),
-            None => selector.matches(&BTreeMap::new()),
-        };
-        self.selector.as_ref().is_some_and(matches)
+        self.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
     }
 
     /// The number of disruptions that the budget allows; 0 while its controller has not processed its latest spec, as in the API server.

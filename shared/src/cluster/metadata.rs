@@ -106,13 +106,17 @@ pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The workload of a pod by its metadata: its Deployment if it has one, otherwise its controller.
 pub fn workload(metadata: &ObjectMeta) -> Option<WorkloadReference> {
     let owner = controller(metadata.owner_references.as_deref().unwrap_or_default())?;
-    let hash = metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let (kind, name) = match deployment_name(owner, hash.map(String::as_str)) {
+    Some(workload_of(owner, metadata.labels.as_ref().unwrap_or(&BTreeMap::new())))
+}
+
+/// The workload of a pod with this controller and these labels.
+pub fn workload_of(controller: &OwnerReference, labels: &BTreeMap<String, String>) -> WorkloadReference {
+    let (kind, name) = match deployment_name(controller, labels.get(TEMPLATE_HASH).map(String::as_str)) {
         Some(deployment) => ("Deployment", deployment),
-        None => (owner.kind.as_str(), owner.name.as_str()),
+        None => (controller.kind.as_str(), controller.name.as_str()),
     };
     let (kind, name) = (kind.to_owned(), name.to_owned());
-    Some(WorkloadReference { api_version: owner.api_version.clone(), kind, name })
+    WorkloadReference { api_version: controller.api_version.clone(), kind, name }
 }
 
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,10 @@
 //! A pod as far as decisions read it.
 //!
-//! A real pod is 5 to 10 KiB of JSON, of which a decision reads a tenth. [`DrainPod`] is decoded from it and skips the rest.
+//! A real pod is 5 to 10 KiB of JSON, of which a decision reads a tenth. [`DrainPod`] is decoded from it and skips the rest. There
+//! may be tens of thousands of them, so it has neither the empty fields of Kubernetes' types nor copies of what pods have in common.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Toleration};
@@ -9,19 +13,34 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
-use crate::api::names::{MIRROR_ANNOTATION, NO_SCHEDULE};
+use crate::api::names::{DOMAIN_ANNOTATION, MIRROR_ANNOTATION, NO_SCHEDULE};
 use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.
-#[derive(Debug, Clone, Default, PartialEq, Resource)]
-#[resource(inherit = Pod)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct DrainPod {
-    /// The metadata that is read.
-    pub metadata: ObjectMeta,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Box<str>,
+    /// Uid, which distinguishes it from a replacement of the same name.
+    pub uid: Box<str>,
+    /// Labels. Most pods have those of other pods, too.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// The owner that would replace it.
+    pub controller: Option<Arc<OwnerReference>>,
+    /// Whether it is a mirror pod, which the kubelet runs from a file.
+    pub is_mirror: bool,
+    /// The name of the virtual machine in the annotation of `KubeVirt`.
+    pub domain: Option<Box<str>>,
+    /// Finalizers.
+    pub finalizers: Box<[String]>,
+    /// Its deletion, once that is requested.
+    pub deletion: Option<Deletion>,
     /// The name of its node; empty before it is scheduled.
-    pub node: Box<str>,
+    pub node: Arc<str>,
     /// The value of its priority class; 0 without one.
     pub priority: i32,
     /// The tolerations that may apply to the taints of a maintenance.
@@ -42,6 +61,25 @@ pub struct DrainPod {
     pub ready: Option<ConditionStatus>,
     /// When the last of its containers terminated, as far as they have; only of a pod that is terminating.
     pub finished_at: Option<Timestamp>,
+}
+
+/// A pod as a client of the API receives it.
+#[derive(Debug, Clone, Resource)]
+#[resource(inherit = Pod)]
+pub struct ReceivedPod {
+    /// Names and version only.
+    metadata: ObjectMeta,
+    /// What decisions read.
+    pub pod: DrainPod,
+}
+
+/// The requested deletion of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    /// When its grace period ends.
+    pub deadline: Timestamp,
+    /// The grace period, in seconds.
+    pub grace_seconds: Option<i64>,
 }
 
 /// The phase of a pod.
@@ -158,6 +196,12 @@ struct PodConditionJson {
 
 impl<'de> Deserialize<'de> for DrainPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ReceivedPod::deserialize(deserializer).map(|received| received.pod)
+    }
+}
+
+impl<'de> Deserialize<'de> for ReceivedPod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let PodJson { metadata, spec, status } = PodJson::deserialize(deserializer)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
@@ -165,14 +209,22 @@ impl<'de> Deserialize<'de> for DrainPod {
         let containers = status.container_statuses.unwrap_or_default();
         let finished_at = containers.iter().filter_map(ContainerStatusJson::finished_at).max();
         let (metadata, volumes) = (ObjectMeta::from(metadata), spec.volumes.unwrap_or_default());
-        let is_terminating = metadata.deletion_timestamp.is_some();
         let claims = volumes.iter().filter_map(|volume| {
             let claim = volume.persistent_volume_claim.as_ref().map(|claim| &*claim.claim_name);
             claim_name(&metadata, &volume.name, claim, volume.ephemeral.is_some())
         });
-        Ok(Self {
-            claims: claims.collect(),
-            node: spec.node_name.unwrap_or_default(),
+        let claims = claims.collect();
+        let ObjectMeta { namespace, name, uid, resource_version, .. } = &metadata;
+        let names = ObjectMeta {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+            resource_version: resource_version.clone(),
+            ..ObjectMeta::default()
+        };
+        let pod = DrainPod {
+            claims,
+            node: spec.node_name.unwrap_or_default().into(),
             priority: spec.priority.unwrap_or(0),
             grace_seconds: grace_seconds(spec.termination_grace_period_seconds),
             tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
@@ -184,9 +236,39 @@ impl<'de> Deserialize<'de> for DrainPod {
                 .any(|host| is_plugin_registry(&host.path)),
             phase: PodPhase::new(status.phase.as_deref()),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
-            finished_at: is_terminating.then_some(finished_at).flatten(),
-            metadata,
-        })
+            finished_at: metadata.deletion_timestamp.as_ref().and(finished_at),
+            ..DrainPod::of(metadata)
+        };
+        Ok(Self { metadata: names, pod })
+    }
+}
+
+impl From<ReceivedPod> for DrainPod {
+    fn from(received: ReceivedPod) -> Self {
+        received.pod
+    }
+}
+
+impl DrainPod {
+    /// What is read of the metadata of a pod.
+    fn of(metadata: ObjectMeta) -> Self {
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        let owners = metadata.owner_references.unwrap_or_default();
+        let deletion = metadata
+            .deletion_timestamp
+            .map(|time| Deletion { deadline: time.0, grace_seconds: metadata.deletion_grace_period_seconds });
+        Self {
+            namespace: metadata.namespace.unwrap_or_default().into(),
+            name: metadata.name.unwrap_or_default().into(),
+            uid: metadata.uid.unwrap_or_default().into(),
+            labels: Arc::new(metadata.labels.unwrap_or_default()),
+            controller: metadata::controller(&owners).cloned().map(Arc::new),
+            is_mirror: annotations.contains_key(MIRROR_ANNOTATION),
+            domain: annotations.remove(DOMAIN_ANNOTATION).map(String::into_boxed_str),
+            finalizers: metadata.finalizers.unwrap_or_default().into(),
+            deletion,
+            ..Self::default()
+        }
     }
 }
 
@@ -213,7 +295,6 @@ impl From<&Pod> for DrainPod {
         });
         Self {
             claims: claims.collect(),
-            metadata: metadata::project(&pod.metadata),
             node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
             grace_seconds: grace_seconds(spec.and_then(|spec| spec.termination_grace_period_seconds)),
@@ -229,6 +310,7 @@ impl From<&Pod> for DrainPod {
             phase: PodPhase::of(pod),
             ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
             finished_at: is_terminating.then(|| containers.iter().filter_map(finished_at).max()).flatten(),
+            ..Self::of(metadata::project(&pod.metadata))
         }
     }
 }
@@ -298,12 +380,8 @@ pub struct Termination<'a> {
 
 /// The termination of the pod, if it is terminating.
 pub fn termination(pod: &DrainPod) -> Option<Termination<'_>> {
-    Some(Termination {
-        deadline: deadline(pod)?,
-        grace_seconds: pod.metadata.deletion_grace_period_seconds,
-        finalizers: pod.metadata.finalizers.as_deref().unwrap_or_default(),
-        finished_at: pod.finished_at,
-    })
+    let Deletion { deadline, grace_seconds } = pod.deletion?;
+    Some(Termination { deadline, grace_seconds, finalizers: &pod.finalizers, finished_at: pod.finished_at })
 }
 
 /// Whether its containers have terminated for good.
@@ -313,17 +391,17 @@ pub fn is_finished(pod: &DrainPod) -> bool {
 
 /// Whether it is a mirror pod, which the kubelet runs from a file.
 pub fn is_mirror(pod: &DrainPod) -> bool {
-    pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
+    pod.is_mirror
 }
 
 /// The owner that would replace it.
 pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
-    metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())
+    pod.controller.as_deref()
 }
 
 /// The workload of the pod: its Deployment if it has one, because that would undo changes to each `ReplicaSet`, otherwise its controller.
 pub fn workload(pod: &DrainPod) -> Option<WorkloadReference> {
-    metadata::workload(&pod.metadata)
+    controller(pod).map(|controller| metadata::workload_of(controller, &pod.labels))
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.
@@ -338,7 +416,7 @@ pub fn job(pod: &DrainPod) -> Option<&OwnerReference> {
 
 /// When its grace period ends, if it is terminating.
 pub fn deadline(pod: &DrainPod) -> Option<Timestamp> {
-    pod.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+    pod.deletion.map(|deletion| deletion.deadline)
 }
 
 /// The time since its grace period ended; negative while it lasts. None if the pod is not terminating.
@@ -348,7 +426,7 @@ pub fn overdue(pod: &DrainPod, now: Timestamp) -> Option<SignedDuration> {
 
 /// The name of the pod with its namespace.
 pub fn reference(pod: &DrainPod) -> PodReference {
-    reference_in(&pod.metadata)
+    PodReference { namespace: pod.namespace.to_string(), name: pod.name.to_string() }
 }
 
 /// The name with the namespace in the metadata of a pod.
@@ -361,7 +439,7 @@ pub fn reference_in(metadata: &ObjectMeta) -> PodReference {
 
 /// The uid of the pod, which distinguishes it from a replacement of the same name.
 pub fn uid(pod: &DrainPod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
+    &pod.uid
 }
 
 /// The names of a pod for an API path and a precondition.
@@ -377,11 +455,7 @@ pub struct PodNames<'a> {
 
 /// The pod's names, borrowed.
 pub fn names(pod: &DrainPod) -> PodNames<'_> {
-    PodNames {
-        namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
-        name: pod.metadata.name.as_deref().unwrap_or_default(),
-        uid: uid(pod),
-    }
+    PodNames { namespace: &pod.namespace, name: &pod.name, uid: &pod.uid }
 }
 
 /// Whether it has this name.

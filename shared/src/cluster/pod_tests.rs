@@ -78,24 +78,21 @@ fn what_a_decision_reads_is_kept_and_nothing_else() {
     assert_eq!((pod.phase, pod.ready), (PodPhase::Other, Some(ConditionStatus::True)));
     assert_eq!(pod.tolerations.len(), 2);
     assert_eq!(*pod.claims, ["data".into(), "cart-0-scratch".into()]);
-    let annotations: Vec<&String> = pod.metadata.annotations.iter().flatten().map(|(key, _)| key).collect();
-    assert_eq!(annotations, ["kubernetes.io/config.mirror", "kubevirt.io/domain"]);
-    let kept = serde_json::to_value(&pod.metadata).unwrap();
-    let kept: Vec<&String> = kept.as_object().unwrap().keys().collect();
+    assert_eq!((&*pod.namespace, &*pod.name, &*pod.uid), ("shop", "cart-0", "u"));
     assert_eq!(
-        kept,
-        [
-            "annotations",
-            "deletionGracePeriodSeconds",
-            "deletionTimestamp",
-            "finalizers",
-            "labels",
-            "name",
-            "namespace",
-            "ownerReferences",
-            "resourceVersion",
-            "uid",
-        ]
+        (pod.is_mirror, pod.domain.as_deref(), &*pod.finalizers),
+        (true, Some("vm"), &["a/b".to_owned()][..])
     );
+    assert_eq!(*pod.labels, [("app".to_owned(), "cart".to_owned())].into());
+    let deadline = "2026-01-01T00:01:00Z".parse().unwrap();
+    assert_eq!(pod.deletion, Some(Deletion { deadline, grace_seconds: Some(30) }));
     assert_eq!(controller(&pod).map(|owner| owner.name.as_str()), Some("cart"));
+}
+
+#[test]
+fn a_client_receives_the_names_and_the_version_of_a_pod_beside_it() {
+    let received: ReceivedPod = serde_json::from_value(pod(&json!({}))).unwrap();
+    let metadata = serde_json::to_value(received.meta()).unwrap();
+    assert_eq!(metadata, json!({"namespace": "shop", "name": "cart-0", "uid": "u", "resourceVersion": "7"}));
+    assert_eq!(received.pod, serde_json::from_value(pod(&json!({}))).unwrap());
 }

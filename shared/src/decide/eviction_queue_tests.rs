@@ -101,10 +101,8 @@ fn a_pod_with_two_budgets_is_retried_as_soon_as_one_is_left() {
 #[test]
 fn a_budget_blocks_the_pod_of_a_virtual_machine_only_if_kubevirt_leaves_the_answer_to_it() {
     let mut launcher = DrainPod::clone(&pod("vm", 0));
-    launcher.metadata.labels = Some(
-        [("kubevirt.io".to_owned(), "virt-launcher".to_owned()), ("app".to_owned(), "a".to_owned())].into(),
-    );
-    launcher.metadata.annotations = Some([("kubevirt.io/domain".to_owned(), "vm".to_owned())].into());
+    let labels = [("kubevirt.io".to_owned(), "virt-launcher".to_owned()), ("app".to_owned(), "a".to_owned())];
+    (launcher.labels, launcher.domain) = (Arc::new(labels.into()), Some("vm".into()));
     let pods = [Arc::new(launcher)];
     let observed = ClusterState { budgets: asked_budgets(0, 1_000), ..ClusterState::default() };
     let first = queue(&pods, &json!({}), &observed);
@@ -255,7 +253,7 @@ fn in_order_a_plugin_leaves_after_the_pods_that_mount_volumes_whatever_its_prior
 fn a_plugin_does_not_wait_for_a_pod_that_stays() {
     let spec = json!({"order": "PriorityAscending", "podSelector": {"matchLabels": {"app": "a"}}});
     let mut stays = DrainPod::clone(&with_volume("db", 0, &json!({"csi": {"driver": "d"}})));
-    stays.metadata.labels = None;
+    stays.labels = Arc::default();
     let plugin = with_volume("driver", 0, &json!({"hostPath": {"path": "/k/plugins_registry"}}));
     assert_eq!(asked(&queue(&[Arc::new(stays), plugin], &spec, &ClusterState::default())), ["driver"]);
 }
@@ -267,7 +265,7 @@ fn in_order_pods_wait_for_completing_pods_of_a_lower_priority() {
         json!({"order": order, "waitForCompletion": {"podSelector": selector}})
     };
     let mut job = DrainPod::clone(&pod("job", 0));
-    job.metadata.labels = Some([("job".to_owned(), "yes".to_owned())].into());
+    job.labels = Arc::new([("job".to_owned(), "yes".to_owned())].into());
     let job = Arc::new(job);
     let asked = |pods: &[Arc<DrainPod>], order: &str| {
         let spec: DrainSpec = serde_json::from_value(spec(order)).unwrap();

@@ -473,7 +473,7 @@ fn no_more_replica_sets_are_watched_than_a_node_may_have_and_pods_that_may_leave
     let last = sets().skip(MAX_WATCHED_REPLICA_SETS);
     for (at, set) in last.enumerate() {
         let mut other = DrainPod::clone(&pods[MAX_WATCHED_REPLICA_SETS + at]);
-        other.metadata.labels = Some([("app".to_owned(), "other".to_owned())].into());
+        other.labels = Arc::new([("app".to_owned(), "other".to_owned())].into());
         pods[MAX_WATCHED_REPLICA_SETS + at] = Arc::new(other);
         assert!(!watched(&all).contains(&key(&set)));
     }

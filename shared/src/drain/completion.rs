@@ -49,7 +49,7 @@ fn may_complete(completion: &CompletionSpec, planned: &PlannedPod) -> bool {
     let pod = &planned.pod;
     let is_selected = || match &completion.pod_selector {
         None => pod::job(pod).is_some(),
-        Some(selector) => selector.matches(pod.metadata.labels.as_ref()),
+        Some(selector) => selector.matches(&pod.labels),
     };
     matches!(planned.verdict, Verdict::Evict | Verdict::Block(_))
         && !pod::is_finished(pod)

@@ -179,7 +179,7 @@ impl Evacuations {
         if self.leaving.is_empty() {
             return None;
         }
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let namespace = pod.namespace.to_string();
         self.leaving.get(&MachineKey { namespace, name: run_by(pod)?.to_owned() })
     }
 

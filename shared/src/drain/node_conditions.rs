@@ -73,9 +73,11 @@ pub fn patch(wanted: &[NodeCondition], node: &Node, now: Timestamp) -> Option<Va
     (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
 }
 
-/// Whether the node has conditions that were written for a maintenance.
-pub fn has_maintenance_conditions(node: &Node) -> bool {
-    conditions(node).iter().any(is_ours)
+/// Whether a condition of a node was written for a maintenance.
+pub fn is_ours(condition: &NodeCondition) -> bool {
+    [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS]
+        .contains(&condition.type_.as_str())
+        && condition.message.as_deref().is_some_and(|message| message.starts_with(MESSAGE_PREFIX))
 }
 
 fn conditions(node: &Node) -> &[NodeCondition] {
@@ -94,12 +96,6 @@ fn change(there: &[NodeCondition], wanted: &NodeCondition, now: Timestamp) -> Op
         last_heartbeat_time: Some(now),
         ..wanted.clone()
     }))
-}
-
-fn is_ours(condition: &NodeCondition) -> bool {
-    [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_PLANNED, MAINTENANCE_IN_PROGRESS]
-        .contains(&condition.type_.as_str())
-        && condition.message.as_deref().is_some_and(|message| message.starts_with(MESSAGE_PREFIX))
 }
 
 #[cfg(test)]
@@ -212,11 +208,11 @@ mod tests {
             {"type": "Drained", "status": "True", "message": "by an admin"},
             {"type": "DrainInProgress", "status": "True", "message": "NodeMaintenance m"},
         ]);
-        assert!(has_maintenance_conditions(&node(&there)));
+        assert!(conditions(&node(&there)).iter().any(is_ours));
         let patch = patch(&wanted(&running, status, true), &node(&there), now()).unwrap();
         let only_others = json!([there[0], there[1]]);
         assert_eq!(patch["status"]["conditions"], json!([{"type": "DrainInProgress", "$patch": "delete"}]));
-        assert!(!has_maintenance_conditions(&node(&only_others)));
+        assert!(!conditions(&node(&only_others)).iter().any(is_ours));
         assert_eq!(said(&maintenance("Failed", "False", "False"), &there), ["DrainInProgress=-/-"]);
     }
 }

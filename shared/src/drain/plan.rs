@@ -266,7 +266,7 @@ impl<'a> PodFilters<'a> {
 
     fn selected(&self, pod: &DrainPod, _: &mut Vec<Warning>) -> Option<Verdict> {
         let selector = self.spec.pod_selector.as_ref();
-        let is_selected = selector.is_none_or(|selector| selector.matches(pod.metadata.labels.as_ref()));
+        let is_selected = selector.is_none_or(|selector| selector.matches(&pod.labels));
         (!is_selected).then_some(Verdict::Stay(StayReason::NotSelected))
     }
 

@@ -49,7 +49,7 @@ impl ReturnCounter {
     /// Counts the pods on the node, and returns those that have returned.
     pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> Returning {
         let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
-        for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        for pod in pods.iter().filter(|pod| pod.deletion.is_none()) {
             if let Some(owner) = pod::controller(pod) {
                 present.entry(owner.uid.as_str()).or_default().push(pod);
             }

@@ -14,7 +14,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
-use crate::api::names::DOMAIN_ANNOTATION;
 use crate::api::pod_reference::PodReference;
 use crate::cluster::pod::{self, DrainPod};
 
@@ -140,7 +139,7 @@ impl MigrationState {
 pub type MachineKey = PodReference;
 
 fn app(pod: &DrainPod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(APP_LABEL).map(String::as_str)
+    pod.labels.get(APP_LABEL).map(String::as_str)
 }
 
 /// Whether KubeVirt runs a virtual machine in the pod, or did before the pod ended.
@@ -155,8 +154,7 @@ pub fn is_disk(pod: &DrainPod) -> bool {
 
 /// The name of the virtual machine that a pod runs, or ran before it ended.
 pub fn machine(pod: &DrainPod) -> Option<&str> {
-    let name = pod.metadata.annotations.as_ref()?.get(DOMAIN_ANNOTATION)?;
-    is_launcher(pod).then_some(name)
+    pod.domain.as_deref().filter(|_| is_launcher(pod))
 }
 
 /// The virtual machine that a pod runs, if it still runs one.

@@ -162,13 +162,12 @@ fn claims_in_use(plan: &DrainPlan) -> HashSet<ClaimReference> {
 mod tests {
     use std::sync::Arc;
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::api::condition::ConditionUpdate;
     use crate::api::maintenance::DrainSpec;
-    use crate::cluster::pod::{DrainPod, PodPhase};
+    use crate::cluster::pod::{Deletion, DrainPod, PodPhase};
     use crate::drain::plan::DaemonSets;
 
     fn at(second: i64) -> Timestamp {
@@ -276,7 +275,7 @@ mod tests {
         let with = |change: fn(&mut DrainPod)| {
             let mut changed = DrainPod::clone(&pod("moved", "ReplicaSet", "data"));
             change(&mut changed);
-            changed.metadata.owner_references = None;
+            changed.controller = None;
             let spec =
                 json!({"podSelector": {"matchLabels": {"app": "a"}}, "skipWaitForDeleteTimeoutSeconds": 1});
             let spec: DrainSpec = serde_json::from_value(spec).unwrap();
@@ -287,8 +286,8 @@ mod tests {
         assert_eq!(with(|_| ()), 0, "the pod is not selected");
         assert_eq!(with(|pod| pod.phase = PodPhase::Finished), 1);
         let terminating = |pod: &mut DrainPod| {
-            pod.metadata.labels = Some([("app".to_owned(), "a".to_owned())].into());
-            pod.metadata.deletion_timestamp = Some(Time(at(0)));
+            pod.labels = Arc::new([("app".to_owned(), "a".to_owned())].into());
+            pod.deletion = Some(Deletion { deadline: at(0), grace_seconds: None });
         };
         assert_eq!(with(terminating), 1);
     }

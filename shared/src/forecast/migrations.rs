@@ -26,7 +26,7 @@ impl Forecast {
         let mut moved: HashSet<String> = HashSet::new();
         for expected in self.pods.iter_mut().filter(|expected| expected.fate == PodOutcome::Migrated) {
             let Some(machine) = run_by(&expected.pod) else { continue };
-            let namespace = expected.pod.metadata.namespace.clone().unwrap_or_default();
+            let namespace = expected.pod.namespace.to_string();
             let machine = MachineKey { namespace, name: machine.to_owned() };
             expected.warnings.retain(|warning| *warning != Warning::LocalStorage);
             expected.is_left_to_others = external.contains(&machine);

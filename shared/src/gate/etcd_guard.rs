@@ -42,9 +42,8 @@ impl EtcdGuard {
             selector = labels.and_then(|labels| Selector::try_from(labels).ok());
         }
         let is_guard = |pod: &&DrainPod| {
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
-            pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE)
-                && selector.as_ref().is_some_and(|selector| selector.matches(&labels))
+            &*pod.namespace == ETCD_NAMESPACE
+                && selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
         };
         Self { pods: pods.into_iter().filter(is_guard).cloned().collect(), budgets }
     }
@@ -87,12 +86,12 @@ mod tests {
         let pods = [pod(ETCD_NAMESPACE, "guard"), pod(ETCD_NAMESPACE, "etcd"), pod("shop", "guard")];
         let found = |budgets: &[PodDisruptionBudget]| {
             let EtcdGuard { budgets, pods } = EtcdGuard::among(budgets, &pods);
-            (budgets.len(), pods.into_iter().filter_map(|pod| pod.metadata.name).collect::<Vec<_>>())
+            (budgets.len(), pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>())
         };
         assert_eq!(found(&[]), (0, vec![]));
         assert_eq!(
             found(&[budget("shop"), budget(ETCD_NAMESPACE)]),
-            (1, vec!["openshift-etcd-guard".to_owned()])
+            (1, vec!["openshift-etcd-guard".into()])
         );
         assert_eq!(found(&[budget(ETCD_NAMESPACE), budget(ETCD_NAMESPACE)]), (2, vec![]));
     }

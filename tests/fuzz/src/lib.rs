@@ -63,8 +63,7 @@ pub fn state(data: &[u8]) -> bool {
     let pods: Vec<Arc<DrainPod>> = state.pods.iter().map(|pod| Arc::new(DrainPod::from(pod))).collect();
     let steady_now = SteadyTime::default();
     let mut attempts = std::collections::HashMap::new();
-    if let (Some(answer), Some(uid)) = (&state.answer, pods.first().and_then(|pod| pod.metadata.uid.clone()))
-    {
+    if let (Some(answer), Some(uid)) = (&state.answer, pods.first().map(|pod| pod.uid.to_string())) {
         let mut attempt = Attempt::default();
         attempt.begin(steady_now);
         attempt.end(EvictionOutcome::from(answer), steady_now);
@@ -97,8 +96,7 @@ pub fn state(data: &[u8]) -> bool {
         if let (Some(NodePatch(patch)), Some(node)) = (&decision.node, &observed.node) {
             changes_only_own_marks(patch, node);
         }
-        let uids: Vec<&str> =
-            decision.evictions.iter().filter_map(|eviction| eviction.pod.metadata.uid.as_deref()).collect();
+        let uids: Vec<&str> = decision.evictions.iter().map(|eviction| &*eviction.pod.uid).collect();
         let unique: std::collections::HashSet<&&str> = uids.iter().collect();
         assert!(
             maintenance.metadata.deletion_timestamp.is_none() || uids.is_empty(),

@@ -125,7 +125,7 @@ pub(crate) fn kept_by_finalizers(forecast: &Forecast) -> Vec<Harm> {
     };
     let mut kept: BTreeMap<&str, Vec<PodReference>> = BTreeMap::new();
     for expected in forecast.pods.iter().filter(|pod| pod.leaves) {
-        for name in expected.pod.metadata.finalizers.iter().flatten().filter(is_foreign) {
+        for name in expected.pod.finalizers.iter().filter(is_foreign) {
             kept.entry(name).or_default().push(pod::reference(&expected.pod));
         }
     }

@@ -41,7 +41,7 @@ pub(crate) struct PodKind {
 impl PodKind {
     /// None without a workload.
     pub(crate) fn of(pod: &DrainPod) -> Option<Self> {
-        let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+        let mut labels = (*pod.labels).clone();
         labels.retain(|label, _| !OWN_LABELS.contains(&label.as_str()));
         Some(Self { owner: pod::controller(pod)?.uid.clone(), labels })
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::Selector;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, revision};
 use nm_shared::forecast::DrainPreview;
@@ -57,12 +57,12 @@ async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Erro
     let selector = selector.and_then(|spec| Selector::try_from(spec.selector.clone()).ok());
     let pods = match selector {
         Some(selector) => {
-            let pods: Api<DrainPod> = Api::namespaced(cluster.client(), &key.namespace);
+            let pods: Api<ReceivedPod> = Api::namespaced(cluster.client(), &key.namespace);
             let of_deployment = ListParams::default().labels_from(&selector);
             cluster.request("list pods", async || pods.list(&of_deployment).await).await?.items
         }
         None => Vec::new(),
     };
-    let pods = pods.into_iter().map(Arc::new).collect();
+    let pods = pods.into_iter().map(|received| Arc::new(received.pod)).collect();
     Ok(Workload { revision: revision(&set), deployment: deployment.map(Arc::new), pods })
 }

@@ -1,13 +1,14 @@
 //! A pod on the open node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use nm_core::explain::owner::Owner;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::metadata;
-use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::cluster::pod::{self, DrainPod, PodNames};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,12 +33,25 @@ fn recorded_owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<O
 impl PodId {
     pub(crate) fn of(metadata: &ObjectMeta) -> Self {
         let controller = metadata::controller(metadata.owner_references.as_deref().unwrap_or_default());
-        let hash = metadata.labels.as_ref().and_then(|labels| labels.get(metadata::TEMPLATE_HASH));
+        let names = PodNames {
+            namespace: metadata.namespace.as_deref().unwrap_or_default(),
+            name: metadata.name.as_deref().unwrap_or_default(),
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+        };
+        Self::new(names, controller, metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+    }
+
+    fn new(
+        PodNames { namespace, name, uid }: PodNames<'_>,
+        controller: Option<&OwnerReference>,
+        labels: &BTreeMap<String, String>,
+    ) -> Self {
+        let hash = labels.get(metadata::TEMPLATE_HASH).map(String::as_str);
         Self {
-            key: metadata.uid.clone().unwrap_or_default(),
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
-            owner: controller.map(|controller| Owner::of(controller, hash.map(String::as_str))),
+            key: uid.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            owner: controller.map(|controller| Owner::of(controller, hash)),
             controller: controller.map(|owner| owner.uid.clone()).unwrap_or_default(),
         }
     }
@@ -52,7 +66,7 @@ pub(crate) struct NodePod {
 
 impl From<DrainPod> for NodePod {
     fn from(pod: DrainPod) -> Self {
-        Self { id: Arc::new(PodId::of(&pod.metadata)), pod }
+        Self { id: Arc::new(PodId::new(pod::names(&pod), pod::controller(&pod), &pod.labels)), pod }
     }
 }
 

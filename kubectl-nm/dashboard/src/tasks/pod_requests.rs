@@ -9,7 +9,7 @@ use nm_core::client::objects::{Permission, is_allowed_in, user_name};
 use nm_core::error::Error;
 use nm_core::explain::remedy::in_short;
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::pod::{self, DrainPod};
+use nm_shared::cluster::pod::{self, DrainPod, ReceivedPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::virtual_machine;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
@@ -31,11 +31,11 @@ pub(crate) async fn look_up(cluster: Cluster, action: PodAction, target: PodTarg
 
 async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Result<PodFacts, Error> {
     let PodTarget { namespace, name, .. } = target;
-    let pods: Api<DrainPod> = Api::namespaced(cluster.client(), namespace);
+    let pods: Api<ReceivedPod> = Api::namespaced(cluster.client(), namespace);
     let pod = async { cluster.request("get pods", async || pods.get(name).await).await };
     let (pod, budgets, denied) =
         tokio::join!(pod, budgets(cluster, namespace), denied(cluster, action, namespace));
-    let pod = pod?;
+    let pod = DrainPod::from(pod?);
     let guards = |budget: &PodDisruptionBudget| Budget::from(budget).guards(&pod);
     let budgets = match budgets {
         Ok(budgets) => {
@@ -49,12 +49,13 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
 }
 
 /// What the pod is to a virtual machine. The pod of a disk is owned by the pod of its virtual machine.
-async fn machine_part(pod: &DrainPod, pods: &Api<DrainPod>) -> Option<MachinePart> {
+async fn machine_part(pod: &DrainPod, pods: &Api<ReceivedPod>) -> Option<MachinePart> {
     if let Some(machine) = virtual_machine::run_by(pod) {
         return Some(MachinePart::Launcher(machine.to_owned()));
     }
     let owner = pod::controller(pod).filter(|_| virtual_machine::is_disk(pod))?;
-    let launcher = pods.get(&owner.name).await.ok().filter(|launcher| pod::uid(launcher) == owner.uid);
+    let launcher = pods.get(&owner.name).await.ok().map(DrainPod::from);
+    let launcher = launcher.filter(|launcher| pod::uid(launcher) == owner.uid);
     let machine = launcher.as_ref().and_then(virtual_machine::machine);
     Some(MachinePart::Disk(machine.unwrap_or(&owner.name).to_owned()))
 }

@@ -23,7 +23,7 @@ use nm_core::error::Error;
 use nm_core::maintenance::creator::keep_creator;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node::has_control_plane_label;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::drain::node_patch;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
@@ -186,8 +186,8 @@ impl Watches {
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
         let on_node = format!("spec.nodeName={node}");
-        let target = self.target::<DrainPod>(Api::all(self.cluster.client()), "pods", Some(on_node));
-        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(NodePod::from(pod)));
+        let target = self.target::<ReceivedPod>(Api::all(self.cluster.client()), "pods", Some(on_node));
+        let pods = watch(target, WatchPolicy::DASHBOARD, |received| Some(NodePod::from(received.pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
         forwarder.run(vec![pods], move |change| Message::Pods { node: node.clone(), change })

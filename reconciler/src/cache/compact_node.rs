@@ -1,0 +1,166 @@
+//! A node as the cache keeps it. Nine tenths of Kubernetes' own type would be empty fields, and there may be thousands of nodes.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nm_shared::cluster::node::ETCD_ROLES;
+use nm_shared::drain::node_conditions::is_ours;
+
+const READY: &str = "Ready";
+
+type Entry = (Box<str>, Box<str>);
+
+/// What anything here reads of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CompactNode {
+    /// It differs after every write, so it says nothing about the rest.
+    version: Option<Box<str>>,
+    facts: NodeFacts,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct NodeFacts {
+    name: Box<str>,
+    uid: Option<Box<str>>,
+    labels: Box<[Entry]>,
+    annotations: Box<[Entry]>,
+    unschedulable: Option<bool>,
+    taints: Option<Box<[Taint]>>,
+    /// The status of the condition `Ready`.
+    ready: Option<Box<str>>,
+    /// The other conditions.
+    conditions: Box<[NodeCondition]>,
+}
+
+impl CompactNode {
+    pub(crate) fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// Whether two versions differ in nothing that anything here reads.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.facts == other.facts
+    }
+
+    /// Whether it may run a member of etcd.
+    pub(crate) fn may_run_etcd(&self) -> bool {
+        self.facts.labels.iter().any(|(label, _)| ETCD_ROLES.contains(&&**label))
+    }
+
+    /// Whether it has conditions that were written for a maintenance.
+    pub(crate) fn has_maintenance_conditions(&self) -> bool {
+        self.facts.conditions.iter().any(is_ours)
+    }
+}
+
+/// Whether two versions of a node differ in nothing that anything here reads.
+pub(crate) fn is_alike(one: &Node, other: &Node) -> bool {
+    CompactNode::from(one.clone()).is_alike(&CompactNode::from(other.clone()))
+}
+
+impl From<Node> for CompactNode {
+    fn from(Node { metadata, spec, status }: Node) -> Self {
+        let spec = spec.unwrap_or_default();
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let ready = ready.map(|ready| ready.status.as_str().into());
+        let others = conditions.into_iter().filter(|condition| condition.type_ != READY);
+        let entries = |(key, value): (String, String)| (key.into_boxed_str(), value.into_boxed_str());
+        let facts = NodeFacts {
+            name: metadata.name.unwrap_or_default().into(),
+            uid: metadata.uid.map(Into::into),
+            labels: metadata.labels.into_iter().flatten().map(entries).collect(),
+            annotations: metadata.annotations.into_iter().flatten().map(entries).collect(),
+            unschedulable: spec.unschedulable,
+            taints: spec.taints.map(Into::into),
+            ready,
+            conditions: others.collect(),
+        };
+        Self { version: metadata.resource_version.map(Into::into), facts }
+    }
+}
+
+/// The node as decisions read it.
+impl From<&CompactNode> for Node {
+    fn from(CompactNode { version, facts }: &CompactNode) -> Self {
+        let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+        let map = |entries: &[Entry]| {
+            let owned = entries.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+            (!entries.is_empty()).then(|| owned.collect())
+        };
+        let ready = facts.ready.as_deref().map(|status| NodeCondition {
+            type_: READY.to_owned(),
+            status: status.to_owned(),
+            ..NodeCondition::default()
+        });
+        Self {
+            metadata: ObjectMeta {
+                name: Some(facts.name.to_string()),
+                uid: text(&facts.uid),
+                resource_version: text(version),
+                labels: map(&facts.labels),
+                annotations: map(&facts.annotations),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                unschedulable: facts.unschedulable,
+                taints: facts.taints.as_ref().map(|taints| taints.to_vec()),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                conditions: Some(ready.into_iter().chain(facts.conditions.iter().cloned()).collect()),
+                ..NodeStatus::default()
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nm_shared::api::names::UNDO_ANNOTATION;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(version: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": version,
+                "labels": {"node-role.kubernetes.io/control-plane": ""}, "annotations": {UNDO_ANNOTATION: "{}"}},
+            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "Drained", "status": "True", "message": "NodeMaintenance m",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ]},
+        })
+    }
+
+    fn compact(node: Value) -> CompactNode {
+        serde_json::from_value::<Node>(node).unwrap().into()
+    }
+
+    #[test]
+    fn what_decisions_read_of_a_node_is_kept() {
+        assert_eq!(serde_json::to_value(Node::from(&compact(node("1")))).unwrap(), node("1"));
+        let bare = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {},
+            "status": {"conditions": []}});
+        assert_eq!(serde_json::to_value(Node::from(&compact(bare.clone()))).unwrap(), bare);
+        assert!(compact(node("1")).may_run_etcd() && !compact(bare.clone()).may_run_etcd());
+        assert!(
+            compact(node("1")).has_maintenance_conditions() && !compact(bare).has_maintenance_conditions()
+        );
+    }
+
+    #[test]
+    fn another_version_alone_is_no_change() {
+        assert!(compact(node("1")).is_alike(&compact(node("2"))));
+        let mut other = node("2");
+        other["spec"]["unschedulable"] = Value::Null;
+        assert!(!compact(node("1")).is_alike(&compact(other)));
+        let mut heard = node("2");
+        heard["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:00Z");
+        heard["metadata"]["finalizers"] = json!(["example.com/f"]);
+        let heard: Node = serde_json::from_value(heard).unwrap();
+        assert!(is_alike(&Node::from(&compact(node("1"))), &heard), "nothing reads the rest");
+    }
+}
