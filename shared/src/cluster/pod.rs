@@ -20,7 +20,7 @@ use crate::cluster::metadata::{self, ProjectedMetadata};
 
 /// A pod as far as decisions read it.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct DrainPod {
     /// Namespace.
     pub namespace: Arc<str>,

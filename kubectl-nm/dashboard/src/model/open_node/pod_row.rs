@@ -42,8 +42,7 @@ impl PodProgress {
     /// The progress of a pod with that verdict, from the pod alone.
     pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
         if let Verdict::Stay(reason) = verdict {
-            let labels = pod.pod.metadata.labels.as_ref();
-            let message = match labels.and_then(|labels| labels.get(ROLL_LABEL)) {
+            let message = match pod.pod.labels.get(ROLL_LABEL) {
                 Some(roll) if reason == StayReason::NotSelected => format!("runs the action of roll {roll}"),
                 _ => reason.word().to_owned(),
             };
