@@ -76,7 +76,9 @@ impl<'a> Round<'a> {
             let api: Api<PodDisruptionBudget> = Api::namespaced(self.cluster.client(), namespace);
             let listed = self.cluster.list(&api, "poddisruptionbudgets.policy", &ListParams::default()).await;
             let listed = if_permitted(listed)?.unwrap_or_default();
-            listed.iter().for_each(|budget| self.note(namespace, budget));
+            for budget in &listed {
+                self.note(namespace, budget);
+            }
             Ok(Rc::new(listed))
         };
         once(&self.budgets, namespace.to_owned(), read).await

@@ -10,6 +10,7 @@ const MAX_EXAMPLES: usize = 3;
 
 /// One cause why a maintenance makes no progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a cause has four facts that do not depend on its kind")]
 pub struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub what: Vec<String>,

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CHECK_INTERVAL, Checked, Finished, RollRunner};
 use crate::decide::NodeProgress;
 use crate::health;
-use crate::health_round::Round;
+use crate::health_round::{Round, Workloads};
 use crate::record::{DisturbedObject, Roll, Step};
 
 /// How often the DaemonSet pods of a healthy node are checked that has to be Ready for longer than [`LAST_CHECKS`].
@@ -16,6 +16,16 @@ const SLOW_CHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// For how long a node is checked often before its time is over.
 const LAST_CHECKS: SignedDuration = SignedDuration::from_secs(2);
+
+/// What the program knows of its health checks.
+#[derive(Default)]
+pub(super) struct HealthChecks {
+    /// Whether a round is under way.
+    is_under_way: bool,
+    /// What was not healthy in the last round, and when that began, by node.
+    last: BTreeMap<String, (Timestamp, Vec<DisturbedObject>)>,
+    pub(super) workloads: Workloads,
+}
 
 impl RollRunner<'_> {
     /// Starts a round of the checks whose results are not watched, after the one before has ended.
@@ -28,12 +38,12 @@ impl RollRunner<'_> {
         // A node that is checked again later has to be healthy then.
         let is_wanted = |node: &str, step: Step| wanted.get(node).is_some_and(|(now, _)| *now == step);
         self.observed.health.retain(|(node, step), _| is_wanted(node, *step));
-        self.checked.retain(|node, _| wanted.contains_key(node.as_str()));
+        self.checks.last.retain(|node, _| wanted.contains_key(node.as_str()));
         let now = self.observed.now;
         let is_early = |node: &str| {
             let waits =
                 progress.iter().find(|progress| progress.node == node).and_then(|node| node.ready_time);
-            let last = self.checked.get(node).map(|(began, _)| *began);
+            let last = self.checks.last.get(node).map(|(began, _)| *began);
             waits.zip(last).is_some_and(|(waits, last)| {
                 waits.left(now) > LAST_CHECKS && now.duration_since(last) < SLOW_CHECK_INTERVAL
             })
@@ -41,15 +51,15 @@ impl RollRunner<'_> {
         let due = wanted.into_iter().filter(|(node, _)| !is_early(node));
         let due: Vec<_> = due
             .map(|(node, (step, healthy))| {
-                let ill = self.checked.get(node).map(|(_, ill)| ill.clone()).unwrap_or_default();
+                let ill = self.checks.last.get(node).map(|(_, ill)| ill.clone()).unwrap_or_default();
                 (node.to_owned(), step, healthy.to_vec(), ill)
             })
             .collect();
-        if due.is_empty() || self.is_checking {
+        if due.is_empty() || self.checks.is_under_way {
             return;
         }
-        self.is_checking = true;
-        let (cluster, workloads) = (self.cluster, self.workloads.clone());
+        self.checks.is_under_way = true;
+        let (cluster, workloads) = (self.cluster, self.checks.workloads.clone());
         self.tasks.push(Box::pin(async move {
             tokio::time::sleep(CHECK_INTERVAL / 2).await;
             let (began, round) = (Timestamp::now(), Round::new(cluster, &workloads));
@@ -68,11 +78,11 @@ impl RollRunner<'_> {
 
     /// Notes the results of a round that began at this time.
     pub(super) fn take_checked(&mut self, began: Timestamp, checked: Vec<Checked>) {
-        self.is_checking = false;
+        self.checks.is_under_way = false;
         for (node, step, health) in checked {
             match health {
                 Ok((health, ill)) => {
-                    self.checked.insert(node.clone(), (began, ill));
+                    self.checks.last.insert(node.clone(), (began, ill));
                     self.observed.note_health(node, step, health, began);
                 }
                 Err(error) if error.is_waited_for() => {}

@@ -26,12 +26,12 @@ use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
+use self::health_checks::HealthChecks;
 use crate::actions::RunningActions;
 use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
 use crate::command::NodeOutputLine;
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
-use crate::health_round::Workloads;
 use crate::job;
 use crate::observed::Observed;
 use crate::record::{ActionState, DisturbedObject, Halt, Health, NodeRecord, Roll, RollRecord, Step};
@@ -92,11 +92,7 @@ pub struct RollRunner<'a> {
     /// Whether a heartbeat is being written meanwhile.
     is_beating: bool,
     backoff: Backoff,
-    /// Whether a round of health checks is under way.
-    is_checking: bool,
-    /// What was not healthy in the last round, and when that began, by node.
-    checked: BTreeMap<String, (Timestamp, Vec<DisturbedObject>)>,
-    workloads: Workloads,
+    checks: HealthChecks,
     asked: Option<String>,
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
     actions: RunningActions,
@@ -127,9 +123,7 @@ impl<'a> RollRunner<'a> {
             is_applying: false,
             is_beating: false,
             backoff: Backoff::default(),
-            is_checking: false,
-            checked: BTreeMap::new(),
-            workloads: Workloads::default(),
+            checks: HealthChecks::default(),
             asked: None,
             tasks: FuturesUnordered::new(),
             actions: RunningActions::default(),
@@ -379,7 +373,7 @@ impl<'a> RollRunner<'a> {
         if !changes.is_empty() {
             self.is_applying = true;
             let (cluster, nodes) = (self.cluster, self.observed.nodes.clone());
-            let (workloads, has_halted) = (self.workloads.clone(), self.record.halt.is_some());
+            let (workloads, has_halted) = (self.checks.workloads.clone(), self.record.halt.is_some());
             self.tasks.push(Box::pin(async move {
                 let applied = apply(cluster, roll, changes, nodes, &workloads, has_halted).await;
                 Finished::Applied(Box::new(applied))
@@ -402,7 +396,7 @@ impl<'a> RollRunner<'a> {
         let changes = self.due(record.map(Box::new).map(RollChange::Record).into_iter().collect());
         if !changes.is_empty() {
             self.is_beating = true;
-            let (cluster, workloads) = (self.cluster, self.workloads.clone());
+            let (cluster, workloads) = (self.cluster, self.checks.workloads.clone());
             self.tasks.push(Box::pin(async move {
                 let applied = apply(cluster, roll, changes, BTreeMap::new(), &workloads, false).await;
                 Finished::Heartbeat(Box::new(applied))

@@ -154,7 +154,7 @@ pub(crate) async fn run(
         None => Box::pin(begin::run(args.begin, namespace, cluster, out)).await,
         Some(RollCommand::Status(args)) => status::run(&args, cluster, out).await,
         Some(RollCommand::Watch(args)) => watch::run(&args, cluster, out).await,
-        Some(RollCommand::Resume(args)) => resume::resume(args, namespace, cluster, out).await,
+        Some(RollCommand::Resume(args)) => Box::pin(resume::resume(args, namespace, cluster, out)).await,
         Some(RollCommand::JobTemplate) => {
             JOB_TEMPLATE.lines().try_for_each(|line| out.data(&Line::new(line)))?;
             Ok(Exit::Done)
