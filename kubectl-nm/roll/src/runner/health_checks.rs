@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CHECK_INTERVAL, Checked, Finished, RollRunner};
 use crate::decide::NodeProgress;
 use crate::health;
-use crate::health_round::{Round, Workloads};
+use crate::health_round::Round;
 use crate::record::{DisturbedObject, Roll, Step};
 
 /// How often the DaemonSet pods of a healthy node are checked that has to be Ready for longer than [`LAST_CHECKS`].
@@ -16,16 +16,6 @@ const SLOW_CHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// For how long a node is checked often before its time is over.
 const LAST_CHECKS: SignedDuration = SignedDuration::from_secs(2);
-
-/// What the program knows of its health checks.
-#[derive(Default)]
-pub(super) struct HealthChecks {
-    /// Whether a round is under way.
-    is_under_way: bool,
-    /// What was not healthy in the last round, and when that began, by node.
-    last: BTreeMap<String, (Timestamp, Vec<DisturbedObject>)>,
-    pub(super) workloads: Workloads,
-}
 
 impl RollRunner<'_> {
     /// Starts a round of the checks whose results are not watched, after the one before has ended.

@@ -26,12 +26,12 @@ use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::health_checks::HealthChecks;
 use crate::actions::RunningActions;
 use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
 use crate::command::NodeOutputLine;
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
+use crate::health_round::Workloads;
 use crate::job;
 use crate::observed::Observed;
 use crate::record::{ActionState, DisturbedObject, Halt, Health, NodeRecord, Roll, RollRecord, Step};
@@ -97,6 +97,16 @@ pub struct RollRunner<'a> {
     tasks: FuturesUnordered<LocalBoxFuture<'a, Finished>>,
     actions: RunningActions,
     lines: (mpsc::Sender<NodeOutputLine>, mpsc::Receiver<NodeOutputLine>),
+}
+
+/// What the program knows of its health checks.
+#[derive(Default)]
+struct HealthChecks {
+    /// Whether a round is under way.
+    is_under_way: bool,
+    /// What was not healthy in the last round, and when that began, by node.
+    last: BTreeMap<String, (Timestamp, Vec<DisturbedObject>)>,
+    workloads: Workloads,
 }
 
 impl<'a> RollRunner<'a> {
