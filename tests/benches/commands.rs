@@ -49,7 +49,7 @@ async fn main() {
     let drain = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"];
     let of_plugin: [&[&str]; 8] = [
         &["version", "--client"],
-        &["list"],
+        &["status"],
         &["status", &names[0]],
         &["explain", &names[0]],
         &["plan", other],

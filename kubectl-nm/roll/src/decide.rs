@@ -371,13 +371,13 @@ impl Pass<'_> {
         let under_way: Vec<&NodeProgress> =
             self.progress.iter().filter(|progress| !names.contains(progress.node.as_str())).collect();
         let exists = |node: &&&RollNode| !node.is_absent() && self.observed.nodes.contains_key(node.node());
-        let first = planned.iter().find(exists)?;
         if self.is_halted() {
             return None;
         }
         if self.next.paused {
             return (under_way.is_empty() || !self.is_aborted()).then(|| self.next.paused_words());
         }
+        let first = planned.iter().find(exists)?;
         let slowest = SignedDuration::from_secs(self.next.done.slowest_seconds);
         if let Some(why) = self.settings().windows.closed(self.observed.now, slowest) {
             return under_way.is_empty().then_some(why);
@@ -413,6 +413,8 @@ impl Pass<'_> {
     fn is_last_of_wave(&self, node: &RollNode) -> bool {
         let is_before = |other: &RollNode| {
             other.node() != node.node()
+                && !other.is_leaving()
+                && !other.is_absent()
                 && (other.record.step, other.record.wave) == (Step::Planned, node.record.wave)
         };
         node.record.step == Step::Planned && self.runs_on(node) && self.roll.nodes.iter().any(is_before)

@@ -298,7 +298,7 @@ fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>
             line.and(": the node ").and(words)
         }
         Some(NodeEnding::NotReady) if deletion == Deletion::UnderWay => {
-            line.and(": the node is uncordoned, but it is not Ready")
+            line.and(": the node will be uncordoned, but it is not Ready")
         }
         _ => line,
     }

@@ -69,7 +69,8 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
     if is_starting(report, now) {
-        found.iter_mut().for_each(excuse_start);
+        let is_available = replicas_of(report, "availableReplicas") > 0;
+        found.iter_mut().filter(|found| found.check == "reconciler" || !is_available).for_each(excuse_start);
     }
     for finding in &mut found {
         finding.remedy =
@@ -85,13 +86,21 @@ fn is_starting(report: &ClusterReport, now: Timestamp) -> bool {
     deployment.is_some_and(|deployment| readiness::is_starting(deployment, pods, now))
 }
 
+/// A number in the status of the Deployment.
+fn replicas_of(report: &ClusterReport, field: &str) -> u64 {
+    let deployment = report.installation.as_ref().ok().and_then(|found| found.deployment.as_ref());
+    deployment.and_then(|deployment| deployment["status"][field].as_u64()).unwrap_or_default()
+}
+
 /// What fails only because the replicas are starting is no failure yet.
 fn excuse_start(finding: &mut Finding) {
     let is_of_start = matches!(finding.check, "reconciler" | "leader" | "webhook");
     if is_of_start && finding.result == CheckResult::Fail {
         finding.result = CheckResult::Warn;
         finding.message.push_str("; its replicas are starting");
-        finding.remedy = Some(String::from("wait a moment, then run `kubectl nm doctor` again"));
+        let later = finding.remedy.take().map(|remedy| format!("; if it still fails: {remedy}"));
+        let later = later.unwrap_or_default();
+        finding.remedy = Some(format!("wait a moment, then run `kubectl nm doctor` again{later}"));
     }
 }
 
@@ -108,7 +117,8 @@ fn on_unready_node(report: &ClusterReport) -> Option<(&str, &str)> {
         .filter(|node| !is_ready(node))
         .filter_map(|node| node["metadata"]["name"].as_str())
         .collect();
-    report.pods.as_deref().unwrap_or_default().iter().find_map(|pod| {
+    let pods = report.pods.as_deref().unwrap_or_default().iter();
+    pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).find_map(|pod| {
         let node = pod["spec"]["nodeName"].as_str().filter(|node| unready.contains(node))?;
         Some((pod["metadata"]["name"].as_str()?, node))
     })
@@ -224,7 +234,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                             "start the replicas first, as the check of nm-reconciler says",
                         );
                     }
-                    if let Some((pod, node)) = on_unready_node(report) {
+                    if let Some((pod, node)) = on_unready_node(report).filter(|_| !is_known_to_run) {
                         return fail(
                             format!("{NO_LEADER}; pod {pod} is on node {node}, which is not Ready"),
                             format!(

@@ -42,15 +42,10 @@ impl NotAvailable {
 /// How long after their creation pods may still be starting.
 const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
-/// Whether a Deployment that is not available yet is on its way: its controller has not seen its spec yet, or its pods, none of
-/// which shows a problem, have just been created.
+/// Whether a Deployment that is not available yet is on its way: its unready pods, none of which shows a problem, have just been
+/// created.
 pub(crate) fn is_starting(deployment: &Value, pods: &[Value], now: Timestamp) -> bool {
     let Err(why) = available_replicas(deployment, pods) else { return false };
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let observed = number(&deployment["status"]["observedGeneration"]);
-    if observed < number(&deployment["metadata"]["generation"]) {
-        return true;
-    }
     let has_failed = items(&deployment["status"]["conditions"])
         .any(|condition| condition["type"] == "Progressing" && condition["status"] == "False");
     let is_new = |pod: &Value| {

@@ -45,6 +45,8 @@ pub enum CommonGround {
     FirstCause(FirstCause),
     /// What blocks pods.
     Blocker(BlockReason, String),
+    /// The workload that is down, with its namespace.
+    Outage(String),
 }
 
 /// The first few distinct texts.

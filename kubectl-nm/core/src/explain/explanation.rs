@@ -73,9 +73,9 @@ pub fn causes(
         causes.extend(not_ready(maintenance, facts, kubectl));
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
-        // Of a node that is not Ready, they do not terminate.
-        let is_ready = !facts.unready.contains_key(node(maintenance));
-        causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| is_ready));
+        // On a node whose kubelet does not report, they do not terminate.
+        let reports = facts.unready.get(node(maintenance)).is_none_or(|unready| unready.message.is_some());
+        causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| reports));
         causes.extend(of_volumes(maintenance, kubectl));
         causes.extend(completing(maintenance, kubectl));
         causes.extend(ordered(maintenance, kubectl));

@@ -223,6 +223,8 @@ pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kub
         pods,
         advice,
         commands: vec![format!("{kubectl} describe node {}", shell_quoted(node))],
+        // A kubelet that reports terminates pods.
+        passes: unready.message.is_some(),
         ..Cause::default()
     })
 }

@@ -13,7 +13,7 @@ use crate::explain::first_cause::owner_of;
 use crate::explain::owner::{Owner, OwnerKind};
 
 impl Outage {
-    /// When the first of its pods was stopped, or when it became unavailable.
+    /// When it became unavailable, or when the last of its pods was stopped.
     pub fn since(&self) -> Option<Timestamp> {
         self.workload.unavailable_since.or_else(|| self.left.iter().map(|pod| pod.at).max())
     }
@@ -127,10 +127,20 @@ impl Workload {
                 && pod.metadata.namespace.as_ref() == Some(&self.namespace)
                 && owner_of(pod).as_ref() == Some(&self.owner)
         };
-        let pods = pods.iter().filter(is_own);
+        let pods: Vec<&Pod> = pods.iter().filter(is_own).collect();
+        // The status of the workload may be older than its pods.
+        if pods.iter().any(|pod| is_ready(pod)) {
+            return None;
+        }
+        let pods = pods.into_iter();
         let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
         Some(Outage { workload: self, left, pods })
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::explain::cause::Cause;
+use crate::explain::cause::{Cause, CommonGround};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Outage};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
@@ -40,10 +40,9 @@ fn cause(
         1 => "is not ready",
         _ => "are not ready",
     };
-    let mut what = vec![format!(
-        "{namespace}/{owner} is down: its {wanted} {none}, and {left} of it left {} during the drain.",
-        node(maintenance)
-    )];
+    let is_down = format!("{namespace}/{owner} is down: its {wanted} {none}.");
+    let mut what =
+        vec![is_down.clone(), format!("{left} of it left {} during the drain.", node(maintenance))];
     let pods = outage.pods.iter().map(|read| (&read.pod, read.warnings.as_slice()));
     let mut ends: Vec<ChainEnd> = replacements(pods, facts, now);
     if let Some(incomplete) = workload.incomplete.clone().filter(|_| ends.is_empty()) {
@@ -73,7 +72,10 @@ fn cause(
     }
     let (advice, mut commands) = match first {
         Some(told) => (told.advice, told.commands),
-        None => (String::from("It has no replacement yet: its events show why"), Vec::new()),
+        None if outage.pods.is_empty() => {
+            (String::from("It has no replacement yet: its events show why"), Vec::new())
+        }
+        None => (String::from("Its events show why its replacements are not ready"), Vec::new()),
     };
     if commands.is_empty() {
         commands.push(describe);
@@ -85,6 +87,7 @@ fn cause(
         advice,
         commands,
         passes,
+        common: Some(CommonGround::Outage(is_down)),
         is_outage: true,
         ..Cause::default()
     }

@@ -83,9 +83,15 @@ async fn of_namespace(
             outages.extend(outage.map(|outage| ((*node).to_owned(), outage)));
         }
     }
+    // The same pods replace those of several nodes.
+    let mut known = BTreeMap::new();
     for (_, outage) in &mut outages {
         for read in outage.pods.iter_mut().take(MAX_DETAILS) {
-            read.warnings = warnings_about(cluster, &read.pod).await;
+            let uid = read.pod.metadata.uid.clone();
+            if !known.contains_key(&uid) {
+                known.insert(uid.clone(), warnings_about(cluster, &read.pod).await);
+            }
+            read.warnings.clone_from(&known[&uid]);
         }
     }
     outages

@@ -28,8 +28,8 @@ pub enum NodeEnding {
 }
 
 impl NodeEnding {
-    /// The ending of a maintenance, by the metadata of its node and whether it is Ready. None if the node has no undo record: then the maintenance has
-    /// not cordoned it, or the medik8s operator did.
+    /// The ending of a maintenance, by the metadata of its node and whether it is Ready. None if the node has no undo record: then
+    /// the maintenance has not cordoned it, or the medik8s operator did.
     pub fn of(node: &ObjectMeta, keeps_cordon: bool, is_ready: bool) -> Option<Self> {
         match node_patch::was_schedulable(node)? {
             false => Some(Self::CordonedBefore),
@@ -43,7 +43,7 @@ impl NodeEnding {
     pub fn words(self) -> &'static str {
         match self {
             Self::InService => "back in service",
-            Self::NotReady => "uncordoned, but not Ready when it was stopped",
+            Self::NotReady => "uncordoned; the node was not Ready",
             Self::CordonedBefore => "stays cordoned, as before",
             Self::CordonKept => "stays cordoned",
         }

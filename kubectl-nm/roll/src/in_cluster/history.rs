@@ -188,7 +188,8 @@ impl History {
         removed.chain(changed.map(|(key, text)| ((*key).to_owned(), json!(text)))).collect()
     }
 
-    /// The stored history with what a later program has seen. Nodes beyond the most are only counted in the total of the roll. Nothing is left of an earlier roll that had the same name.
+    /// The stored history with what a later program has seen. Nodes beyond [`MAX_NODES`] are only counted in the total of the
+    /// roll. Nothing is left of an earlier roll that had the same name.
     pub(super) fn continued(&self, next: &Self) -> Self {
         let began = |history: &Self| history.roll.as_ref().and_then(|roll| roll.began);
         let is_other = began(self).zip(began(next)).is_some_and(|(last, next)| last != next);

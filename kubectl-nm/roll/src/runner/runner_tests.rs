@@ -124,15 +124,7 @@ async fn second_baseline(step: Step, is_healthy: bool) -> Vec<String> {
             _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})),
         }
     });
-    let applied = apply(
-        &cluster,
-        roll,
-        begins,
-        BTreeMap::from(nodes),
-        &crate::health_round::Workloads::default(),
-        false,
-    )
-    .await;
+    let applied = apply(&cluster, roll, begins, BTreeMap::from(nodes), &Workloads::default(), false).await;
     assert!(applied.outcomes.iter().all(|(_, outcome)| outcome.is_ok()), "{:?}", applied.outcomes);
     written.lock().unwrap().clone()
 }
@@ -164,10 +156,8 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
     });
     let mut runner = RollRunner::new(&cluster, &roll, record, None, None);
     let act = RollChange::Act("n0".into(), node);
-    runner.take_applied(
-        apply(&cluster, roll, vec![act], BTreeMap::new(), &crate::health_round::Workloads::default(), false)
-            .await,
-    );
+    runner
+        .take_applied(apply(&cluster, roll, vec![act], BTreeMap::new(), &Workloads::default(), false).await);
     runner.observed.actions.get(&("n0".into(), Step::Acting)).cloned()
 }
 
@@ -251,15 +241,8 @@ async fn every_change_is_made_only_to_the_object_that_the_decision_has_read() {
                 _ => failure(409, "Conflict", "n0"),
             }
         });
-        let applied = apply(
-            &cluster,
-            roll.clone(),
-            vec![change],
-            nodes.clone(),
-            &crate::health_round::Workloads::default(),
-            false,
-        )
-        .await;
+        let applied =
+            apply(&cluster, roll.clone(), vec![change], nodes.clone(), &Workloads::default(), false).await;
         let [(change, outcome)] = applied.outcomes.as_slice() else { panic!("one change has one outcome") };
         assert!(outcome.is_ok(), "{change:?}: {outcome:?}");
     }

@@ -45,8 +45,8 @@ pub(super) async fn planned(
     Ok(Some(job))
 }
 
-/// Creates the Job, unless it runs already. One that has ended, that runs other settings or whose image is not the `given` one is
-/// replaced. The history of a roll that continues is kept.
+/// Creates the Job, unless it runs already. One that has ended or is suspended, that runs other settings or whose image is not the
+/// `given` one is replaced. The history of a roll that continues is kept.
 pub(super) async fn ensure(
     cluster: &Cluster,
     job: &Value,
@@ -59,11 +59,7 @@ pub(super) async fn ensure(
         let (runs, wanted) = (container(&found), container(job));
         let is_same = runs["args"] == wanted["args"] && given.is_none_or(|image| runs["image"] == image);
         let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
-        if !runner_job::has_ended(&found) && !is_leaving && is_same {
-            // Somebody has suspended it, so that none of its pods runs.
-            if !runner_job::is_live(&found) {
-                objects::patch(cluster, &found, &json!({"spec": {"suspend": false}})).await?;
-            }
+        if runner_job::is_live(&found) && !is_leaving && is_same {
             return Ok(());
         }
         if let Some((roll, out)) = continued {
@@ -116,6 +112,8 @@ pub(super) fn check_job(job: &Value) -> Result<(), RollError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use nm_core::testing::fake_server::{cluster, failure};
 
     use super::*;
@@ -127,20 +125,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_somebody_has_suspended_runs_again_when_its_roll_is_resumed() {
+    async fn a_job_that_somebody_has_suspended_is_replaced_when_its_roll_is_resumed() {
         for is_suspended in [false, true] {
             let mut stored = job();
             stored["spec"]["suspend"] = json!(is_suspended);
-            let (cluster, requests) = cluster(move |_, _| (200, stored.clone()));
+            let is_gone = AtomicBool::new(false);
+            let (cluster, requests) = cluster(move |method, _| match method {
+                "DELETE" => {
+                    is_gone.store(true, Ordering::Relaxed);
+                    (200, stored.clone())
+                }
+                "GET" if is_gone.load(Ordering::Relaxed) => {
+                    let none = json!({"apiVersion": "batch/v1", "kind": "JobList", "metadata": {"resourceVersion": "1"}, "items": []});
+                    (200, none)
+                }
+                _ => (200, stored.clone()),
+            });
             ensure(&cluster, &job(), None, None).await.unwrap();
             let requests = requests.lock().unwrap();
-            let methods: Vec<&str> =
+            let mut methods: Vec<&str> =
                 requests.iter().filter_map(|request| request.split_whitespace().next()).collect();
-            assert_eq!(
-                methods,
-                if is_suspended { vec!["GET", "PATCH"] } else { vec!["GET"] },
-                "{requests:?}"
-            );
+            methods.dedup();
+            let wanted = if is_suspended { vec!["GET", "DELETE", "GET", "POST"] } else { vec!["GET"] };
+            assert_eq!(methods, wanted, "{requests:?}");
         }
     }
 

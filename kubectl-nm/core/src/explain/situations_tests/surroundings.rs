@@ -52,7 +52,7 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
         || json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
     let refused = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}]);
     let down =
-        "shop/deploy/web is down: its 2 pods are not ready, and 2 pods of it left n1 during the drain.";
+        ["shop/deploy/web is down: its 2 pods are not ready.", "2 pods of it left n1 during the drain."];
     for (name, facts, why, command, passes) in [
         (
             "no node is left for the replacement",
@@ -100,7 +100,7 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
     ] {
         let causes = explained(&drained(), &facts);
         let [cause] = causes.as_slice() else { panic!("{name}: {causes:#?}") };
-        let what: Vec<&str> = [Some(down), why].into_iter().flatten().collect();
+        let what: Vec<&str> = down.into_iter().chain(why).collect();
         assert_eq!(cause.what, what, "{name}");
         assert_eq!((cause.commands[0].as_str(), cause.passes), (command, passes), "{name}");
         check_harmless(cause);

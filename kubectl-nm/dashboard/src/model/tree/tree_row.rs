@@ -181,7 +181,9 @@ impl Row for TreeRow {
 
     fn is_blocked(&self) -> bool {
         match &self.item {
-            TreeItem::Workload { .. } => self.group.attention <= Attention::Stuck,
+            TreeItem::Workload { .. } => {
+                matches!(self.group.attention, Attention::Blocked | Attention::Stuck)
+            }
             TreeItem::Pod(row) => row.is_blocked(),
             TreeItem::Replacement { replica, .. } => replica.state.is_stuck(),
             TreeItem::NoReplacement(_) => false,
