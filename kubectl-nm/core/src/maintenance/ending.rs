@@ -107,7 +107,7 @@ mod tests {
             .unwrap()
         };
         let record = |schedulable: bool| metadata(Some(json!({"madeUnschedulable": schedulable})));
-        let unready = "uncordoned, but not Ready when it was stopped";
+        let unready = "uncordoned; the node was not Ready";
         for (node, keeps, is_ready, words) in [
             (record(true), false, true, Some("back in service")),
             (record(true), false, false, Some(unready)),
