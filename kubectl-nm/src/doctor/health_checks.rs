@@ -69,7 +69,7 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
     if is_starting(report, now) {
-        let is_available = replicas_of(report, "availableReplicas") > 0;
+        let is_available = installed(report).is_some_and(is_available);
         found.iter_mut().filter(|found| found.check == "reconciler" || !is_available).for_each(excuse_start);
     }
     for finding in &mut found {
@@ -81,15 +81,18 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
 
 /// Whether nm-reconciler has just been started, scaled or updated, and shows no problem.
 fn is_starting(report: &ClusterReport, now: Timestamp) -> bool {
-    let deployment = report.installation.as_ref().ok().and_then(|found| found.deployment.as_ref());
     let pods = report.pods.as_deref().unwrap_or_default();
-    deployment.is_some_and(|deployment| readiness::is_starting(deployment, pods, now))
+    installed(report).is_some_and(|deployment| readiness::is_starting(deployment, pods, now))
 }
 
-/// A number in the status of the Deployment.
-fn replicas_of(report: &ClusterReport, field: &str) -> u64 {
-    let deployment = report.installation.as_ref().ok().and_then(|found| found.deployment.as_ref());
-    deployment.and_then(|deployment| deployment["status"][field].as_u64()).unwrap_or_default()
+/// The Deployment, if it is known.
+fn installed(report: &ClusterReport) -> Option<&Value> {
+    report.installation.as_ref().ok().and_then(|found| found.deployment.as_ref())
+}
+
+/// Whether a replica is available.
+fn is_available(deployment: &Value) -> bool {
+    deployment["status"]["availableReplicas"].as_u64() > Some(0)
 }
 
 /// What fails only because the replicas are starting is no failure yet.
@@ -224,10 +227,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                 }
                 Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL),
                 found => {
-                    let runs =
-                        |deployment: &Value| deployment["status"]["availableReplicas"].as_u64() > Some(0);
-                    let is_known_to_run =
-                        found.as_ref().ok().and_then(|found| found.deployment.as_ref()).is_none_or(runs);
+                    let is_known_to_run = installed(report).is_none_or(is_available);
                     if !is_known_to_run && on_unready_node(report).is_none() {
                         return fail(
                             NO_LEADER,

@@ -211,13 +211,12 @@ impl Group<'_> {
         let numbers = self.kept.iter().map(|kept| kept.what(is_failed)).collect();
         let pods: BTreeSet<String> =
             self.kept.iter().flat_map(|kept| &kept.pods).map(ToString::to_string).collect();
-        let unknown = |unseen: &Unseen| format!("Not known, because {}.", unseen.why());
         Cause {
             what: few_and_more(numbers, "budget").into_iter().chain(what).collect(),
             pods: pods.into_iter().collect(),
             since: self.kept.iter().filter_map(|kept| kept.since).min(),
             refusals: self.kept.iter().fold(0, |sum: i32, kept| sum.saturating_add(kept.refusals)),
-            unseen: self.unseen.iter().map(unknown).collect(),
+            unseen: self.unseen.iter().map(Unseen::sentence).collect(),
             advice,
             commands,
             passes,

@@ -6,13 +6,15 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_shared::PodReference;
+use kube::ResourceExt;
+use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{few, sentence};
 use crate::explain::cluster_facts::Unseen;
-use crate::explain::first_cause::{FirstCause, Subject};
+use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
+use crate::maintenance::node;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -76,7 +78,31 @@ impl FirstCause {
     }
 }
 
+/// Why replacements are not Ready, without the budget that waits for them.
+pub(super) fn tell_of_replacements(
+    end: &ChainEnd,
+    maintenance: &NodeMaintenance,
+    kubectl: &str,
+    now: Timestamp,
+) -> Told {
+    let words = Words {
+        kubectl,
+        maintenance: &maintenance.name_any(),
+        node: node(maintenance),
+        budgets: &[],
+        subjects: &end.subjects,
+        allowed: 0,
+        now,
+    };
+    words.tell(&end.cause)
+}
+
 impl Unseen {
+    /// `Not known, because you have no permission to list pods.`
+    pub(super) fn sentence(&self) -> String {
+        format!("Not known, because {}.", self.why())
+    }
+
     /// `you have no permission to list pods`.
     pub(super) fn why(&self) -> String {
         match self {

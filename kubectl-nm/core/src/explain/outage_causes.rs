@@ -1,12 +1,11 @@
 //! The causes that concern workloads without a ready pod, of which pods left the node.
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::explain::cause::{Cause, CommonGround};
-use crate::explain::cause_wording::{Told, Words};
-use crate::explain::cluster_facts::{ClusterFacts, Outage};
+use crate::explain::cause_wording::{Told, tell_of_replacements};
+use crate::explain::cluster_facts::{ClusterFacts, Outage, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
@@ -55,19 +54,10 @@ fn cause(
     // It is over by itself only if each of its pods becomes Ready by itself.
     let mut passes = !ends.is_empty();
     for end in ends.iter().take(MAX_REASONS) {
-        let words = Words {
-            kubectl,
-            maintenance: &maintenance.name_any(),
-            node: node(maintenance),
-            budgets: &[],
-            subjects: &end.subjects,
-            allowed: 0,
-            now,
-        };
-        let told = words.tell(&end.cause);
+        let told = tell_of_replacements(end, maintenance, kubectl, now);
         what.extend(told.what.clone());
         passes &= told.passes;
-        unseen.extend(end.unseen.iter().map(|unseen| format!("Not known, because {}.", unseen.why())));
+        unseen.extend(end.unseen.iter().map(Unseen::sentence));
         first.get_or_insert(told);
     }
     let (advice, mut commands) = match first {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use nm_shared::{BlockedPod, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
 
 use crate::explain::cause::{Cause, few};
-use crate::explain::cause_wording::Words;
+use crate::explain::cause_wording::tell_of_replacements;
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, pods_elsewhere, stuck_replacements};
 use crate::maintenance::changes::surge_progress;
@@ -55,7 +54,7 @@ pub(super) fn surging(
         cause.passes = ends.is_empty();
         explain(&mut cause, ends, maintenance, kubectl, now);
         let unseen = read().filter_map(|read| read.as_ref().err());
-        cause.unseen.extend(few(unseen.map(unknown)));
+        cause.unseen.extend(few(unseen.map(Unseen::sentence)));
         cause
     };
     deployments.into_iter().map(cause).collect()
@@ -96,25 +95,12 @@ fn explain(
     now: Timestamp,
 ) {
     for (at, end) in ends.into_iter().take(MAX_REASONS).enumerate() {
-        let words = Words {
-            kubectl,
-            maintenance: &maintenance.name_any(),
-            node: node(maintenance),
-            budgets: &[],
-            subjects: &end.subjects,
-            allowed: 0,
-            now,
-        };
-        let told = words.tell(&end.cause);
+        let told = tell_of_replacements(&end, maintenance, kubectl, now);
         cause.what.extend(told.what);
-        cause.unseen.extend(few(end.unseen.iter().map(unknown)));
+        cause.unseen.extend(few(end.unseen.iter().map(Unseen::sentence)));
         if at == 0 {
             cause.advice = told.advice;
             cause.commands.splice(0..0, told.commands);
         }
     }
-}
-
-fn unknown(unseen: &Unseen) -> String {
-    format!("Not known, because {}.", unseen.why())
 }
