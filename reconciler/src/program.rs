@@ -126,7 +126,7 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         let runtime = LeaderRuntime::new().map_err(StartError::Runtime)?;
         let client =
             runtime.build(|| TermClient::new(&server, &metrics, None)).map_err(StartError::Client)?;
-        metrics.leads(true);
+        metrics.leads(Some(runtime.handle()));
         runtime.spawn(work(client)).await?.map_err(StartError::Task)?;
     }
     // The servers finish the requests in progress. A panic there has been logged.

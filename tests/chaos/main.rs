@@ -5,6 +5,9 @@
 //! It runs on the cluster of `NM_E2E_KUBECONFIG`, or on a sandbox in a process of its own. `NM_CHAOS_SECONDS` says for how
 //! long harm is done. The plan of it depends on `NM_CHAOS_SEED` alone; what comes of it depends on the cluster, too.
 //!
+//! In a soak (`NM_CHAOS_SOAK`), the replicas stay: none is killed, terminated or frozen, the other acts are done more
+//! slowly, and what each replica holds is measured again and again.
+//!
 //! On a cluster of your own, `NM_CHAOS_PAUSE` is a command that pauses the API server for a moment, such as
 //! `kill -STOP 123; sleep 2; kill -CONT 123`, and `NM_CHAOS_AUDIT` the audit log of the API server, in which the requests
 //! of the replicas are checked a second time. If the audit log is about one user only, `NM_CHAOS_IMPERSONATOR` is a
@@ -23,6 +26,7 @@ mod requests;
 mod run;
 mod settings;
 mod settled;
+mod soak;
 
 use settings::Settings;
 

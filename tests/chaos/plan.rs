@@ -19,6 +19,9 @@ pub(crate) const APPS: usize = 3;
 /// Time between two acts, in milliseconds.
 const INTERVAL: (u64, u64) = (80, 650);
 
+/// How many times more slowly the acts of a soak follow each other.
+const SLOWNESS: u32 = 5;
+
 /// How long a replica is away or frozen, or the network is disturbed, in milliseconds.
 const HARM: (u64, u64) = (200, 12_000);
 
@@ -162,6 +165,13 @@ impl Random {
     fn moment(&mut self) -> Moment {
         self.of(&[Moment::BeforeEffect, Moment::AfterEffect])
     }
+}
+
+/// The acts of a soak: as many in all its length as in a fifth of it otherwise, and no replica is harmed.
+pub(crate) fn acts_of_soak(seed: u64, length: Duration) -> Vec<(Duration, Act)> {
+    let all =
+        acts(seed, length / SLOWNESS).into_iter().filter(|(_, act)| !matches!(act, Act::Replica { .. }));
+    all.map(|(at, act)| (at * SLOWNESS, act)).collect()
 }
 
 /// All acts of a run of this length, each with its time.

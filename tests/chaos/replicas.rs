@@ -1,5 +1,6 @@
 //! The replicas of the reconciler, as processes that are killed, frozen, terminated and started again.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub(crate) struct Log {
 /// The replicas, each in a slot of its own.
 pub(crate) struct Replicas {
     kubeconfig: PathBuf,
+    is_soak: bool,
     slots: Vec<tokio::sync::Mutex<Option<Replica>>>,
     logs: Mutex<Vec<Log>>,
     violations: Mutex<Vec<String>>,
@@ -34,17 +36,26 @@ struct Replica {
 
 impl Replicas {
     /// Starts one in each slot.
-    pub(crate) fn start(kubeconfig: PathBuf) -> Self {
-        let mut replicas =
-            Self { kubeconfig, slots: Vec::new(), logs: Mutex::default(), violations: Mutex::default() };
+    pub(crate) fn start(kubeconfig: PathBuf, is_soak: bool) -> Self {
+        let mut replicas = Self {
+            kubeconfig,
+            is_soak,
+            slots: Vec::new(),
+            logs: Mutex::default(),
+            violations: Mutex::default(),
+        };
         replicas.slots = (0..REPLICAS).map(|_| tokio::sync::Mutex::new(Some(replicas.spawn()))).collect();
         replicas
     }
 
     fn spawn(&self) -> Replica {
         let lease = LEASE_SECONDS.to_string();
-        let flags =
-            ["--log-format", "text", "--log-level", "debug", "--leader-elect", "--lease-duration", &lease];
+        let level = if self.is_soak { "info" } else { "debug" };
+        let mut flags =
+            vec!["--log-format", "text", "--log-level", level, "--leader-elect", "--lease-duration", &lease];
+        if self.is_soak {
+            flags.extend(["--metrics-addr", "127.0.0.1:0"]);
+        }
         let process = Reconciler::start_build(&self.kubeconfig, &program("nm-reconciler"), &flags);
         Replica { pid: process.pid(), process }
     }
@@ -105,6 +116,17 @@ impl Replicas {
             }
         }
         exited
+    }
+
+    /// The process in each slot, and where it serves its metrics.
+    pub(crate) async fn addresses(&self) -> Vec<(u32, SocketAddr)> {
+        let mut all = Vec::new();
+        for slot in &self.slots {
+            if let Some(replica) = &*slot.lock().await {
+                all.push((replica.pid, replica.process.metrics_address().await));
+            }
+        }
+        all
     }
 
     async fn end(&self, pid: u32, process: Reconciler) {

@@ -19,12 +19,13 @@ use crate::history::{History, Seen, leader, terms};
 use crate::network::disturb;
 use crate::node_story::{self, Story};
 use crate::people::{People, create_apps};
-use crate::plan::{self, Act, NODES, Victim};
+use crate::plan::{Act, NODES, Victim};
 use crate::replicas::Replicas;
 use crate::report::Acts;
 use crate::requests::{self, Sent, audited, evictions, surges, writes};
 use crate::settings::Settings;
 use crate::settled;
+use crate::soak;
 
 /// How long everything may take to settle after the harm. A connection that is silent counts as lost after 40 s, and
 /// requests are retried within 10 s.
@@ -85,7 +86,7 @@ pub(crate) async fn run(settings: &Settings) {
          {} statuses with a stalled rollout, {} maintenances, {} times a node went into maintenance: no violation",
         settings.seed,
         settings.length.as_secs(),
-        plan::acts(settings.seed, settings.length).len(),
+        settings.acts().len(),
         logs.len(),
         terms(&seen).len(),
         sent.len(),
@@ -129,7 +130,7 @@ impl World {
         let proxy = FaultProxy::start(cluster.kubeconfig()).await.unwrap();
         let kubeconfig = settings.replica_kubeconfig(&cluster);
         std::fs::write(&kubeconfig, proxy.kubeconfig_of(&kubeconfig)).unwrap();
-        let replicas = Replicas::start(kubeconfig);
+        let replicas = Replicas::start(kubeconfig, settings.is_soak);
         let people = People::new(&cluster, workload, nodes);
         let pause = settings.pause.clone();
         Self { cluster, sandbox, proxy, replicas, history, people, acts: Acts::begin(), pause }
@@ -139,7 +140,11 @@ impl World {
     async fn do_harm(self: &Arc<Self>, settings: &Settings) -> Vec<String> {
         let mut running = JoinSet::new();
         let began = tokio::time::Instant::now();
-        for (at, act) in plan::acts(settings.seed, settings.length) {
+        let measuring = settings.is_soak.then(|| {
+            let (world, since) = (self.clone(), began);
+            tokio::spawn(async move { soak::measure(&world.replicas, since).await })
+        });
+        for (at, act) in settings.acts() {
             tokio::time::sleep_until(began + at).await;
             for pid in self.replicas.revive().await {
                 self.acts.add(Timestamp::now(), format!("{pid} exited by itself, and was started again"));
@@ -154,6 +159,9 @@ impl World {
         let mut violations = Vec::new();
         while let Some(ended) = in_time("all acts are over", running.join_next()).await {
             violations.extend(ended.err().map(|error| format!("an act failed: {error}")));
+        }
+        if let Some(measuring) = measuring {
+            measuring.abort();
         }
         violations
     }

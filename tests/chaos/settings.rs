@@ -7,6 +7,8 @@ use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use serde_json::{Value, json};
 
+use crate::plan::{self, Act};
+
 /// Seconds of harm on a cluster of your own, and on a sandbox as a part of all tests.
 const LENGTH: u64 = 180;
 const SHORT_LENGTH: u64 = 20;
@@ -15,6 +17,8 @@ const SHORT_LENGTH: u64 = 20;
 pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) length: Duration,
+    /// Whether the replicas stay.
+    pub(crate) is_soak: bool,
     /// The cluster; none for a sandbox.
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The command that pauses the API server for a moment.
@@ -42,6 +46,7 @@ impl Settings {
         Self {
             seed: number("NM_CHAOS_SEED", 1),
             length: Duration::from_secs(number("NM_CHAOS_SECONDS", length)),
+            is_soak: text("NM_CHAOS_SOAK").is_some(),
             kubeconfig,
             pause: text("NM_CHAOS_PAUSE"),
             audit: path("NM_CHAOS_AUDIT"),
@@ -49,10 +54,20 @@ impl Settings {
         }
     }
 
+    /// What is done, each with its time.
+    pub(crate) fn acts(&self) -> Vec<(Duration, Act)> {
+        if self.is_soak {
+            plan::acts_of_soak(self.seed, self.length)
+        } else {
+            plan::acts(self.seed, self.length)
+        }
+    }
+
     /// The command that does the same again.
     pub(crate) fn command(&self) -> String {
         let mut words = vec![format!("NM_CHAOS_SEED={}", self.seed)];
         words.push(format!("NM_CHAOS_SECONDS={}", self.length.as_secs()));
+        words.extend(self.is_soak.then(|| "NM_CHAOS_SOAK=1".to_owned()));
         let paths = [
             ("NM_E2E_KUBECONFIG", &self.kubeconfig),
             ("NM_CHAOS_AUDIT", &self.audit),

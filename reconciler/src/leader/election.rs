@@ -220,7 +220,7 @@ impl Candidate {
         let client = runtime.build(|| TermClient::new(&self.server, &self.metrics, Some(fence)));
         let client = client.map_err(ElectionError::Client)?;
         info!(identity, "leading");
-        self.metrics.leads(true);
+        self.metrics.leads(Some(runtime.handle()));
         let mut work = runtime.spawn(work(client));
         let end = tokio::select! {
             biased;
@@ -230,8 +230,8 @@ impl Candidate {
             done = &mut work => TermEnd::Done(done),
         };
         fence.close();
+        self.metrics.leads(None);
         drop(runtime);
-        self.metrics.leads(false);
         if let TermEnd::Lost(why) = end {
             warn!(identity, "no longer leading, standing by: {why}");
         }

@@ -24,6 +24,10 @@ impl LeaderRuntime {
         build()
     }
 
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     pub(crate) fn spawn<W>(&self, task: W) -> JoinHandle<W::Output>
     where
         W: Future<Output: Send> + Send + 'static,

@@ -23,6 +23,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use tokio::runtime::Handle;
 
 /// The media type of [`Metrics::expose`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,9 +86,12 @@ pub(crate) struct Metrics {
     reconcile_failures: Counter,
     api_requests: Family<[(&'static str, Cow<'static, str>); 2], Counter>,
     leader: Gauge,
+    tasks: ByLabel<Gauge>,
     certificate_start: Optional<Gauge>,
     certificate_expiry: Optional<Gauge>,
     known: Mutex<KnownMaintenances>,
+    /// The runtime of the leader, during its term.
+    leader_runtime: Mutex<Option<Handle>>,
 }
 
 /// Counts a maintenance with this status.
@@ -162,6 +166,7 @@ impl Metrics {
                 "Requests to the API server by verb and status code; the code of a request without an answer is none",
             ),
             leader: register(to, "leader", "Whether this replica leads: 1 if it does"),
+            tasks: register(to, "tasks", "Asynchronous tasks of the program that have not ended, by runtime"),
             certificate_start: register(
                 to,
                 "webhook_certificate_start_timestamp_seconds",
@@ -173,6 +178,7 @@ impl Metrics {
                 "When the webhook's certificate expires, in seconds since 1970",
             ),
             known: Mutex::new(Box::new(|_| false)),
+            leader_runtime: Mutex::default(),
             registry,
         };
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -221,8 +227,20 @@ impl Metrics {
         self.api_requests.get_or_create(&[("verb", verb.as_str().into()), ("code", code)]).inc();
     }
 
-    pub(crate) fn leads(&self, leads: bool) {
-        self.leader.set(leads.into());
+    /// Counts this replica as the leader while there is a runtime of its term.
+    pub(crate) fn leads(&self, runtime: Option<Handle>) {
+        self.leader.set(runtime.is_some().into());
+        *self.leader_runtime.lock().unwrap_or_else(PoisonError::into_inner) = runtime;
+    }
+
+    /// Counts the tasks of the runtime that this is called on, and of the leader's.
+    fn count_tasks(&self) {
+        self.tasks.clear();
+        let leader = self.leader_runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (name, runtime) in [("main", Handle::try_current().ok()), ("leader", leader)] {
+            let Some(tasks) = runtime.map(|runtime| runtime.metrics().num_alive_tasks()) else { continue };
+            self.tasks.get_or_create(&[("runtime", name)]).set(i64::try_from(tasks).unwrap_or(i64::MAX));
+        }
     }
 
     /// Sets the validity of the webhook's certificate.
@@ -245,6 +263,7 @@ impl Metrics {
         if known(&mut |maintenance, status| self.count(maintenance, status)) {
             self.show_zeros();
         }
+        self.count_tasks();
         let mut lines = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut lines, &self.registry);

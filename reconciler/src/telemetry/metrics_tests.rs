@@ -242,11 +242,12 @@ fn halted_rolls_and_degraded_maintenances_are_counted() {
 
 #[test]
 fn events_are_counted_in_their_metrics() {
+    let runtime = LeaderRuntime::new().unwrap();
     let metrics = Metrics::new();
     metrics.eviction_answered(&EvictionOutcome::Accepted);
     metrics.requested(Verb::Create, Some(429));
     metrics.requested(Verb::Get, None);
-    metrics.leads(true);
+    metrics.leads(Some(runtime.handle()));
     let second = |second| Timestamp::from_second(second).unwrap();
     metrics.certificate_is_valid(&Validity { from: second(1_700_000_000), until: second(1_800_000_000) });
     metrics.eviction_queued().sent();
@@ -259,6 +260,7 @@ fn events_are_counted_in_their_metrics() {
         "nm_api_requests_total{verb=\"create\",code=\"429\"} 1",
         "nm_api_requests_total{verb=\"get\",code=\"none\"} 1",
         "nm_leader 1",
+        "nm_tasks{runtime=\"leader\"} 0",
         "nm_webhook_certificate_start_timestamp_seconds{} 1700000000",
         "nm_webhook_certificate_expiry_timestamp_seconds{} 1800000000",
         "nm_evictions_queued 1",
@@ -269,6 +271,8 @@ fn events_are_counted_in_their_metrics() {
         assert!(seen.iter().any(|seen| seen == line), "{line} in {seen:#?}");
     }
     assert!(samples(&metrics).contains(&"nm_evictions_queued 0".to_owned()));
+    metrics.leads(None);
+    assert!(!samples(&metrics).iter().any(|line| line.starts_with("nm_tasks")), "no runtime is left");
 }
 
 #[test]
