@@ -49,6 +49,10 @@ impl Recorder {
     pub(crate) fn changes(&self) -> Vec<Change> {
         self.0.lock().unwrap().clone()
     }
+
+    fn forget(&self) {
+        self.0.lock().unwrap().clear();
+    }
 }
 
 /// For how long a replica may act on what it saw before.
@@ -56,6 +60,12 @@ impl Recorder {
 pub(crate) struct Lateness(pub(crate) SignedDuration);
 
 impl World {
+    /// Forgets what happened so far, while no request is in flight.
+    pub(crate) fn forget(&self) {
+        self.recorder.forget();
+        self.writes.forget();
+    }
+
     /// Checks what happened so far.
     pub(crate) fn check_history(&self, lateness: Lateness) -> Vec<String> {
         let mut violations = self.failures();

@@ -23,6 +23,7 @@ mod point;
 mod replica;
 mod runs;
 mod sample;
+mod soak;
 mod surge_lives;
 mod view;
 mod volume_lives;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_sandbox::faults::{Action, Failure, Moment, Rule, When};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, RuleId, When};
 use kube_sandbox::request_log::Entry;
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +161,7 @@ impl fmt::Display for Point {
 
 impl Point {
     /// Applies the fault to the request when it comes.
-    pub(crate) fn arm(&self, world: &Arc<World>) {
+    pub(crate) fn arm(&self, world: &Arc<World>) -> RuleId {
         let kind = &self.place.kind;
         let target = World::by_reconciler()
             .verb(kind.verb)
@@ -180,6 +180,7 @@ impl Point {
             world.met();
             fault.follow(&world).await;
         });
+        rule
     }
 }
 

@@ -19,9 +19,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::Service as _;
 
-/// No life needs as many requests of one replica; more are an endless loop.
-const MAX_REQUESTS: usize = 20_000;
-
 /// A write that a replica sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
@@ -51,6 +48,11 @@ pub(crate) struct Writes(Arc<Mutex<Vec<Sent>>>);
 impl Writes {
     pub(crate) fn all(&self) -> Vec<Sent> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// Forgets all, while none is in flight.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap().clear();
     }
 
     fn begin(&self, sent: Sent) -> usize {
@@ -84,6 +86,7 @@ struct Link {
     context: Judge,
     writes: Writes,
     requests: usize,
+    max_requests: usize,
     report: Report,
     killed: watch::Receiver<bool>,
 }
@@ -106,12 +109,12 @@ impl tower::Service<Request<kube::client::Body>> for Link {
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         self.requests += 1;
-        if self.requests == MAX_REQUESTS {
+        if self.requests == self.max_requests {
             (self.report)(format!("replica {} sends requests without end", self.replica));
         }
         let link = self.clone();
         Box::pin(async move {
-            if *link.killed.borrow() || link.requests >= MAX_REQUESTS {
+            if *link.killed.borrow() || link.requests >= link.max_requests {
                 return std::future::pending().await;
             }
             let gone = link.killed.clone();
@@ -213,6 +216,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) number: u64,
     pub(crate) server: Service,
     pub(crate) flags: &'a [&'static str],
+    pub(crate) max_requests: usize,
     pub(crate) clock: Clock,
     pub(crate) now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub(crate) context: Judge,
@@ -225,7 +229,7 @@ impl Replica {
     /// Starts a replica that leads at once.
     pub(crate) fn start(with: Surroundings<'_>) -> Self {
         let (kill, killed) = watch::channel(false);
-        let Surroundings { number, server, flags, clock, now, context, writes, report } = with;
+        let Surroundings { number, server, flags, max_requests, clock, now, context, writes, report } = with;
         let link = Link {
             replica: number,
             server,
@@ -233,6 +237,7 @@ impl Replica {
             context,
             writes: writes.clone(),
             requests: 0,
+            max_requests,
             report: report.clone(),
             killed,
         };

@@ -41,7 +41,9 @@ impl Disturbance {
     }
 
     fn begin(&self, world: &Arc<World>, step: &str) {
-        self.points.iter().filter(|point| point.place.step == step).for_each(|point| point.arm(world));
+        self.points.iter().filter(|point| point.place.step == step).for_each(|point| {
+            point.arm(world);
+        });
         for (_, illusion) in self.illusions.iter().filter(|(of, _)| of == step) {
             tokio::spawn(illusion.clone().play(world.clone()));
         }

@@ -36,6 +36,13 @@ impl Random {
     }
 }
 
+impl Random {
+    /// Less than so many seconds.
+    pub(crate) fn seconds(&mut self, bound: usize) -> u64 {
+        u64::try_from(self.below(bound)).unwrap_or_default()
+    }
+}
+
 /// Those that the filter selects; in the short form a sample that has each of `facets` at least once.
 pub(crate) fn selected<F: Ord, R>(all: Vec<(F, R)>, short: usize, name: impl Fn(&R) -> String) -> Vec<R> {
     if let Some(wanted) = filter() {

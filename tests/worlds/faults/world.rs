@@ -43,13 +43,15 @@ pub(crate) type Done = Result<(), String>;
 pub(crate) struct Setup {
     pub(crate) nodes: usize,
     pub(crate) flags: &'static [&'static str],
+    /// No life needs as many requests of one replica; more are an endless loop.
+    pub(crate) max_requests: usize,
     /// How long virtual machines take to migrate, if there is KubeVirt.
     pub(crate) kubevirt: Option<Duration>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { nodes: 2, flags: &[], kubevirt: None }
+        Self { nodes: 2, flags: &[], max_requests: 20_000, kubevirt: None }
     }
 }
 
@@ -252,6 +254,7 @@ impl World {
             number,
             server: self.sandbox.service(),
             flags: self.setup.flags,
+            max_requests: self.setup.max_requests,
             clock: Clock::new(move || clock.now() + SignedDuration::from_secs(skew.load(Ordering::Relaxed))),
             now: Arc::new(move || clock.now()),
             context: Arc::new(context),

@@ -181,6 +181,8 @@ impl CollectionState {
     pub(crate) fn compact(&mut self, revision: u64) {
         self.forgotten = self.history.back().map_or(self.forgotten, |past| past.revision);
         self.history.clear();
+        // What is left of them are the objects themselves.
+        self.open.clear();
         for on in self.nodes.values_mut() {
             on.forgotten = on.changes.back().copied().unwrap_or(on.forgotten);
             on.changes.clear();
