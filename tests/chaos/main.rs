@@ -11,7 +11,8 @@
 //! On a cluster of your own, `NM_CHAOS_PAUSE` is a command that pauses the API server for a moment, such as
 //! `kill -STOP 123; sleep 2; kill -CONT 123`, and `NM_CHAOS_AUDIT` the audit log of the API server, in which the requests
 //! of the replicas are checked a second time. If the audit log is about one user only, `NM_CHAOS_IMPERSONATOR` is a
-//! kubeconfig of that user, who must be allowed to impersonate.
+//! kubeconfig of that user, who must be allowed to impersonate. `NM_CHAOS_REBOOT` is a command that takes the machine of the node
+//! `{}` away for a while, and returns when it is back.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::manual_assert)]
 

@@ -108,6 +108,11 @@ impl People {
         }
     }
 
+    /// The name of a node.
+    pub(crate) fn node(&self, index: usize) -> &str {
+        &self.nodes[index]
+    }
+
     /// The resourceVersions of nodes that people wrote.
     pub(crate) fn versions(&self) -> HashSet<String> {
         self.versions.lock().unwrap().clone()

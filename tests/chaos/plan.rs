@@ -22,6 +22,9 @@ const INTERVAL: (u64, u64) = (80, 650);
 /// How many times more slowly the acts of a soak follow each other.
 const SLOWNESS: u32 = 5;
 
+/// Time between two reboots, in milliseconds.
+const REBOOTS: (u64, u64) = (15_000, 45_000);
+
 /// How long a replica is away or frozen, or the network is disturbed, in milliseconds.
 const HARM: (u64, u64) = (200, 12_000);
 
@@ -41,6 +44,8 @@ pub(crate) enum Act {
     Network { victim: Option<Victim>, fault: NetworkFault, requests: Requests, percent: u64, lasts: Duration },
     /// The API server answers nothing for a while.
     PauseServer { lasts: Duration },
+    /// The machine of a node is gone for a while.
+    Reboot { node: usize },
     /// Somebody changes a node by hand.
     Hand { node: usize, hand: Hand },
     /// Somebody creates a maintenance.
@@ -172,6 +177,17 @@ pub(crate) fn acts_of_soak(seed: u64, length: Duration) -> Vec<(Duration, Act)> 
     let all =
         acts(seed, length / SLOWNESS).into_iter().filter(|(_, act)| !matches!(act, Act::Replica { .. }));
     all.map(|(at, act)| (at * SLOWNESS, act)).collect()
+}
+
+/// The reboots of a run on machines that can be rebooted.
+pub(crate) fn reboots(seed: u64, length: Duration) -> Vec<(Duration, Act)> {
+    let mut random = Random(!seed);
+    let (mut acts, mut at) = (Vec::new(), random.millis(REBOOTS));
+    while at < length {
+        acts.push((at, Act::Reboot { node: random.below(NODES) }));
+        at += random.millis(REBOOTS);
+    }
+    acts
 }
 
 /// All acts of a run of this length, each with its time.

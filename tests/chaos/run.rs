@@ -37,6 +37,9 @@ const AUDIT_LATENESS: SignedDuration = SignedDuration::from_secs(8);
 /// A pause of an API server takes at most this long, whatever the command says.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A reboot takes at most this long, whatever the command says.
+const REBOOT_TIMEOUT: Duration = Duration::from_secs(100);
+
 /// Everything that takes part.
 struct World {
     cluster: Cluster,
@@ -47,6 +50,9 @@ struct World {
     people: People,
     acts: Acts,
     pause: Option<String>,
+    reboot: Option<String>,
+    /// One machine is away at a time.
+    rebooting: tokio::sync::Mutex<()>,
 }
 
 /// Runs, and prints what was done.
@@ -132,8 +138,18 @@ impl World {
         std::fs::write(&kubeconfig, proxy.kubeconfig_of(&kubeconfig)).unwrap();
         let replicas = Replicas::start(kubeconfig, settings.is_soak);
         let people = People::new(&cluster, workload, nodes);
-        let pause = settings.pause.clone();
-        Self { cluster, sandbox, proxy, replicas, history, people, acts: Acts::begin(), pause }
+        Self {
+            cluster,
+            sandbox,
+            proxy,
+            replicas,
+            history,
+            people,
+            acts: Acts::begin(),
+            pause: settings.pause.clone(),
+            reboot: settings.reboot.clone(),
+            rebooting: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Carries out the plan. Returns what broke on the way.
@@ -182,6 +198,7 @@ impl World {
                 }
             }
             Act::PauseServer { lasts } => self.pause_server(lasts).await,
+            Act::Reboot { node } => self.reboot(node).await,
             Act::Hand { node, hand } => self.people.hand(&self.history, node, hand).await,
             Act::Start { name, node, suspend, drain } => self.people.start(name, node, suspend, drain).await,
             Act::Stop { name } => self.people.stop(name).await,
@@ -208,13 +225,13 @@ impl World {
             return "paused".to_owned();
         }
         let Some(command) = &self.pause else { return "not allowed".to_owned() };
-        let mut shell = tokio::process::Command::new("sh");
-        let running = shell.args(["-c", command]).stdin(Stdio::null()).status();
-        match tokio::time::timeout(PAUSE_TIMEOUT, running).await {
-            Ok(Ok(status)) => status.to_string(),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "timed out".to_owned(),
-        }
+        run_shell(command, PAUSE_TIMEOUT).await
+    }
+
+    async fn reboot(&self, node: usize) -> String {
+        let Ok(_one) = self.rebooting.try_lock() else { return "another one is away".to_owned() };
+        let Some(command) = &self.reboot else { return "not allowed".to_owned() };
+        run_shell(&command.replace("{}", self.people.node(node)), REBOOT_TIMEOUT).await
     }
 
     /// Ends the harm, and waits until everything is as the objects say: with the maintenances that are left, with none of
@@ -254,5 +271,17 @@ impl World {
             all.violations.extend(story.violations);
         }
         all
+    }
+}
+
+/// Runs a command for so long. Returns how it ended.
+async fn run_shell(command: &str, at_most: Duration) -> String {
+    let mut shell = tokio::process::Command::new("sh");
+    let running =
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match tokio::time::timeout(at_most, running.status()).await {
+        Ok(Ok(status)) => status.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "timed out".to_owned(),
     }
 }

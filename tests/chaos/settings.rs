@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The command that pauses the API server for a moment.
     pub(crate) pause: Option<String>,
+    /// The command that takes the machine of a node away for a while; `{}` is the name of the node.
+    pub(crate) reboot: Option<String>,
     /// The audit log of the API server.
     pub(crate) audit: Option<PathBuf>,
     /// The kubeconfig of a user that the audit log is about. The replicas impersonate their service account with it.
@@ -49,6 +51,7 @@ impl Settings {
             is_soak: text("NM_CHAOS_SOAK").is_some(),
             kubeconfig,
             pause: text("NM_CHAOS_PAUSE"),
+            reboot: text("NM_CHAOS_REBOOT"),
             audit: path("NM_CHAOS_AUDIT"),
             impersonator: path("NM_CHAOS_IMPERSONATOR"),
         }
@@ -56,11 +59,13 @@ impl Settings {
 
     /// What is done, each with its time.
     pub(crate) fn acts(&self) -> Vec<(Duration, Act)> {
-        if self.is_soak {
-            plan::acts_of_soak(self.seed, self.length)
-        } else {
-            plan::acts(self.seed, self.length)
+        let make = if self.is_soak { plan::acts_of_soak } else { plan::acts };
+        let mut acts = make(self.seed, self.length);
+        if self.reboot.is_some() {
+            acts.extend(plan::reboots(self.seed, self.length));
+            acts.sort_by_key(|(at, _)| *at);
         }
+        acts
     }
 
     /// The command that does the same again.
@@ -76,7 +81,9 @@ impl Settings {
         for (name, path) in paths {
             words.extend(path.as_ref().map(|path| format!("{name}={}", path.display())));
         }
-        words.extend(self.pause.as_ref().map(|command| format!("NM_CHAOS_PAUSE='{command}'")));
+        for (name, command) in [("NM_CHAOS_PAUSE", &self.pause), ("NM_CHAOS_REBOOT", &self.reboot)] {
+            words.extend(command.as_ref().map(|command| format!("{name}='{command}'")));
+        }
         words.push("cargo test -p nm-tests --test chaos".to_owned());
         words.join(" ")
     }

@@ -16,7 +16,7 @@ use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
-use nm_core::maintenance::{self, hold, hooks_removed, name_unless_node, node, uid};
+use nm_core::maintenance::{self, hold, hooks_removed, name_unless_node, node, roll_name, uid};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -321,6 +321,10 @@ async fn start_node(
 
 /// An existing maintenance, if it has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
 fn check_existing(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Started, Error> {
+    // The roll resumes it when its turn comes.
+    if let Some(roll) = roll_name(&object).filter(|_| object.spec.suspend && !args.suspend) {
+        return Err(Error::InRoll { node: node(&object).to_owned(), roll: roll.to_owned() });
+    }
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;
     let annotations = object.annotations();

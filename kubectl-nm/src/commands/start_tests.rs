@@ -1,5 +1,6 @@
 //! The decisions of `start`, and its requests.
 
+use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list, nodes};
 use nm_core::testing::objects::{named, requested, stopping};
@@ -180,6 +181,20 @@ async fn an_existing_maintenance_with_another_spec_fails_only_its_node() {
          hint: `kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"force\":false},\"reason\":\"kernel\"}}'` \
          changes it\n"
     );
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_its_turn_in_a_roll_is_left_to_the_roll() {
+    let mut planned = requested("n1");
+    planned.spec.suspend = true;
+    planned.labels_mut().insert(ROLL_LABEL.to_owned(), "kernel".to_owned());
+    let answer = move |_: &str, path: &str| match path {
+        _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+        _ => list(std::slice::from_ref(&planned)),
+    };
+    let (ended, printed, posts) = start("n1 -y", answer).await;
+    assert!(matches!(&ended, Err(Error::InRoll { roll, .. }) if roll == "kernel"), "{ended:?} {printed}");
+    assert_eq!(posts, 0);
 }
 
 #[tokio::test]

@@ -242,12 +242,12 @@ fn halted_rolls_and_degraded_maintenances_are_counted() {
 
 #[test]
 fn events_are_counted_in_their_metrics() {
-    let runtime = LeaderRuntime::new().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let metrics = Metrics::new();
     metrics.eviction_answered(&EvictionOutcome::Accepted);
     metrics.requested(Verb::Create, Some(429));
     metrics.requested(Verb::Get, None);
-    metrics.leads(Some(runtime.handle()));
+    metrics.leads(Some(runtime.handle().clone()));
     let second = |second| Timestamp::from_second(second).unwrap();
     metrics.certificate_is_valid(&Validity { from: second(1_700_000_000), until: second(1_800_000_000) });
     metrics.eviction_queued().sent();

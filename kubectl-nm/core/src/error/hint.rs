@@ -65,7 +65,8 @@ impl Error {
                 format!("`kubectl nm explain {node}` shows how to go on; then start the maintenance")
             }
             Self::InRoll { roll, .. } => format!(
-                "`kubectl nm roll resume {roll}` continues it; `kubectl nm roll abort {roll}` ends it"
+                "`kubectl nm roll status {roll}` shows the roll, `kubectl nm roll resume {roll}` continues it, and \
+                 `kubectl nm roll abort {roll}` ends it"
             ),
             Self::NameTaken { name, .. } => format!(
                 "create one with another name and spec.nodeName {name} by `kubectl create -f`, or delete the existing one"
