@@ -268,7 +268,9 @@ pub(super) fn terminating(
         let be = if count == 1 { "is" } else { "are" };
         let who = if candidates.is_empty() { counted(count, "pod") } else { first_names(&candidates) };
         let list = format!("{kubectl} get pods -A --field-selector spec.nodeName={}", node(maintenance));
-        (format!("{who} {be} terminating."), vec![list])
+        // Somebody who may not list them cannot run it.
+        let commands = if unseen.is_some() { Vec::new() } else { vec![list] };
+        (format!("{who} {be} terminating."), commands)
     } else {
         let describe = words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
         (sentence(&words.terminating()), describe)

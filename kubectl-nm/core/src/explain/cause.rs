@@ -71,9 +71,11 @@ pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
     few
 }
 
-/// The sentence with a full stop, and with a capital letter unless it begins with a name.
+/// The sentence with a full stop, and with a capital letter unless it begins with a name. One that was cut stays so.
 pub(super) fn sentence(text: &str) -> String {
-    capitalized(&format!("{}.", text.trim_end().trim_end_matches('.')))
+    let text = text.trim_end();
+    let end = if text.ends_with("...") { "..." } else { "." };
+    capitalized(&format!("{}{end}", text.trim_end_matches('.')))
 }
 
 /// The text with a capital letter, unless it begins with a name: a first word that is not of letters alone.
@@ -97,6 +99,7 @@ mod tests {
             ("shop/web-2 is starting..", "shop/web-2 is starting."),
             ("nm-reconciler has not begun yet.", "nm-reconciler has not begun yet."),
             ("PDB shop/cart needs 3", "PDB shop/cart needs 3."),
+            ("1 Preemption is ...", "1 Preemption is ..."),
             ("", "."),
         ] {
             assert_eq!(sentence(text), expected);

@@ -37,6 +37,8 @@ impl Words<'_> {
         };
         match obstacle {
             Obstacle::Unschedulable(message) => {
+                // The scheduler then says the same of pods that it could evict instead.
+                let (message, _) = message.split_once(" preemption: ").unwrap_or((message, ""));
                 let message = beginning(message);
                 format!("{pods} {be} Pending, because the scheduler finds no node: {message}")
             }

@@ -184,6 +184,7 @@ fn a_terminating_pod_is_named_with_the_rest_of_its_grace_period() {
         causes[0].unseen,
         ["The grace period is not known, because you have no permission to list pods."]
     );
+    assert_eq!(causes[0].commands, [""; 0], "a request that is refused helps nobody");
     let several = status(json!({"terminating": 1, "evicting": 1}), &["web-2", "web-3"]);
     assert_eq!(seen(&several, &hidden)[0].what, ["1 pod is terminating."]);
 }
