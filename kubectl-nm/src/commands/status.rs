@@ -1,7 +1,5 @@
 //! `kubectl nm status`: the maintenances and their current states.
 
-use std::time::Duration;
-
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -20,20 +18,16 @@ use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, drain_result, error_without_details, node,
     pending_pods, roll_name, status, waiting_pods,
 };
-use nm_core::plan::leader::{self, LeaderGap};
+use nm_core::plan::leader;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::timeout;
 
 /// The results of drains are printed for so many maintenances at most.
 const MAX_RESULTS: usize = 10;
-
-/// How long it may take to find out who leads.
-const MAX_LEADER_WAIT: Duration = Duration::from_secs(5);
 
 /// How many remaining pods the table names. `-o json` has all.
 const MAX_PENDING: usize = 2;
@@ -102,12 +96,9 @@ pub(crate) async fn run(
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());
-                let gap = timeout(MAX_LEADER_WAIT, leader::gap(cluster, Timestamp::now()));
-                // Where this is not known, it is not said.
-                if let Ok(Ok(Some(gap))) = progress::during(out, message, Box::pin(gap)).await
-                    && (gap != LeaderGap::NotInstalled || objects.iter().any(is_requested))
-                {
-                    out.message(&Line::new("warning: ").with(Style::Bad, gap.words()));
+                let warning = leader::warning(cluster, objects.iter().any(is_requested));
+                if let Some(warning) = progress::during(out, message, Box::pin(warning)).await {
+                    out.message(&warning);
                 }
             }
         }

@@ -16,6 +16,7 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::ending::{NodeEnding, endings, is_of_medik8s_operator, keep_cordon};
 use nm_core::maintenance::{hooks_removed, name_unless_node, node, roll_name, status};
+use nm_core::plan::leader;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -146,6 +147,12 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         }
     }
     Error::print_all(&failures, out);
+    // A wait says it by itself.
+    if !targets.is_empty() && !args.wait {
+        let message = || format!("asking {} who leads", cluster.server());
+        let warning = progress::during(out, message, Box::pin(leader::warning(cluster, false))).await;
+        warning.iter().for_each(|warning| out.message(warning));
+    }
     let exit = if args.wait && !targets.is_empty() {
         let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
         let is_older = |group: &Group| maintenances.iter().any(|object| object.group == *group);

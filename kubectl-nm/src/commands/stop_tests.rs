@@ -264,3 +264,24 @@ async fn pods_that_no_kubelet_ends_are_named() {
                     again, or the node has the taint node.kubernetes.io/out-of-service: shop/db-0, shop/web\n";
     assert_eq!(said, expected);
 }
+
+#[tokio::test]
+async fn a_node_that_nobody_returns_to_service_is_warned_of() {
+    let object = requested("n1");
+    let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+        ("DELETE", _) => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        }
+        (_, Some("nodemaintenances")) => list(std::slice::from_ref(&object)),
+        (_, Some("leases")) => {
+            let lease = json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"},
+                "spec": {"holderIdentity": "a", "renewTime": "2026-01-02T03:04:05.000000Z", "leaseDurationSeconds": 15}});
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]}))
+        }
+        (_, name) => (200, json!({"metadata": {"name": name}})),
+    });
+    let (mut out, captured) = output();
+    assert_eq!(run(args("n1"), &cluster, &mut out).await.unwrap(), Exit::Done);
+    let said = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z\n";
+    assert_eq!(captured.messages(), said);
+}

@@ -3,6 +3,8 @@
 //! In most clusters that is one request: the lease of the leader. Its times come from the leader's clock, which may differ
 //! from the local one, so the times are stated and not only the conclusion.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,12 +12,14 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{LABEL_SELECTOR, OTHER_OPERATOR};
 use crate::error::Error;
 use crate::maintenance::status;
 use crate::plan::unread::Unread;
+use crate::terminal::text::{Line, Style};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 const DEPLOYMENTS: &str = "deployments.apps";
@@ -43,6 +47,17 @@ pub enum LeaderGap {
     },
     /// There is neither a lease nor a Deployment, nor the Deployment of the medik8s operator.
     NotInstalled,
+}
+
+/// How long a command waits to know who leads, beside what it was asked for.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// The warning that nobody leads. Where this is not known, it is not said. A reconciler without leader election has no lease, so
+/// that none seems to be installed counts only if `nothing_is_done`: a maintenance that such a reconciler would have begun.
+pub async fn warning(cluster: &Cluster, nothing_is_done: bool) -> Option<Line> {
+    let gap = timeout(MAX_WAIT, gap(cluster, Timestamp::now())).await.ok()?.ok()??;
+    (gap != LeaderGap::NotInstalled || nothing_is_done)
+        .then(|| Line::new("warning: ").with(Style::Bad, gap.words()))
 }
 
 /// What shows whether a reconciler leads.
