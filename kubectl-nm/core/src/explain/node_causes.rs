@@ -31,13 +31,18 @@ pub fn abandoned(
     now: Timestamp,
 ) -> Option<Cause> {
     let Leadership::Lapsed(since) = leadership else { return None };
-    let matters = matches!(
-        State::of(maintenance),
-        State::Queued | State::Draining | State::Blocked | State::Failed | State::Stopping
-    );
-    matters.then(|| {
-        nobody_leads("No reconciler leads, so the maintenance makes no progress.", since, kubectl, now)
-    })
+    let what = match State::of(maintenance) {
+        State::Queued | State::Draining | State::Blocked | State::Failed | State::Stopping => {
+            "No reconciler leads, so the maintenance makes no progress."
+        }
+        State::Drained => {
+            "No reconciler leads, so the node does not return to service when its maintenance is stopped."
+        }
+        State::Requested | State::Planned | State::Paused => return None,
+    };
+    let cause = nobody_leads(what, since, kubectl, now);
+    // A drained node waits for nothing.
+    Some(Cause { passes: cause.passes || State::of(maintenance) == State::Drained, ..cause })
 }
 
 /// The cause that nothing becomes of a drained node by itself: nobody runs its roll, or somebody has paused it.
