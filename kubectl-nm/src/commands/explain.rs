@@ -1,7 +1,7 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::args::names;
 use nm_core::client::all_groups;
@@ -20,12 +20,15 @@ use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_nod
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
-use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::age_rank;
+use nm_shared::{NodeMaintenance, WaitingPod};
 
 use crate::install::leadership;
 
 const MAX_PODS: usize = 5;
+
+/// A pod that waits for longer than this may wait for something that is stuck.
+const USUAL_TURN: SignedDuration = SignedDuration::from_secs(10);
 
 /// How many commands of a cause of several nodes are printed.
 const MAX_COMMANDS: usize = 5;
@@ -92,7 +95,9 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let reconcilers = progress::during(out, message, find).await;
         let message = || format!("asking {} for causes", cluster.server());
         // Of several, the facts only matter to those that pods keep.
-        let wanted = found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object));
+        let asked = Timestamp::now();
+        let wanted =
+            found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object, asked));
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster).await;
@@ -121,9 +126,12 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
 }
 
 /// Whether pods may be why a maintenance makes no progress: they are blocked, or wait for replacements that may be stuck.
-fn is_kept_by_pods(object: &NodeMaintenance) -> bool {
+fn is_kept_by_pods(object: &NodeMaintenance, now: Timestamp) -> bool {
+    let status = status(object);
+    let waits = |pod: &WaitingPod| now.duration_since(pod.since.0) > USUAL_TURN;
     matches!(State::of(object), State::Blocked | State::Failed)
-        || status(object).surging_pods.as_ref().is_some_and(|pods| !pods.is_empty())
+        || status.surging_pods.as_ref().is_some_and(|pods| !pods.is_empty())
+        || status.waiting_pods.iter().flatten().any(waits)
 }
 
 /// A maintenance with the causes why it makes no progress.
@@ -144,7 +152,7 @@ impl<'a> Judged<'a> {
 
     /// Whether nobody has to do anything, as far as its causes tell.
     fn is_well(&self) -> bool {
-        self.causes.iter().all(|cause| cause.passes) && !self.is_blocked()
+        self.causes.iter().all(|cause| cause.passes && !cause.is_pending) && !self.is_blocked()
     }
 }
 

@@ -355,3 +355,17 @@ fn an_object_with_another_name_is_named() {
     assert!(is_blocked);
     assert!(!explained(&requested("n1")).0.contains("NodeMaintenance"));
 }
+
+#[test]
+fn a_pod_that_waits_for_long_is_looked_into_and_one_that_waits_in_vain_is_not_well() {
+    let waiting = json!([{"namespace": "shop", "name": "web-1", "reason": "BudgetTurn", "since": "2026-01-02T03:04:05Z",
+        "ahead": 0, "budget": {"name": "web"}}]);
+    let object = with_status("n1", json!({"phase": "Running", "waitingPods": waiting}));
+    assert!(!is_kept_by_pods(&object, "2026-01-02T03:04:10Z".parse().unwrap()));
+    assert!(is_kept_by_pods(&object, "2026-01-02T03:04:20Z".parse().unwrap()));
+    let judged = |is_pending| {
+        let cause = Cause { passes: true, is_pending, ..Cause::default() };
+        Judged { object: &object, causes: vec![cause] }
+    };
+    assert!(judged(false).is_well() && !judged(true).is_well() && !judged(true).is_blocked());
+}
