@@ -29,7 +29,8 @@ use crate::explain::returned_pods;
 use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
-    Reconcilers, State, attached_volumes, blocked_count, blocked_pods, condition, node, reason, status,
+    ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods, condition, node,
+    reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -290,9 +291,10 @@ fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
 /// The workloads whose pods were put back on the node, and stay there.
 fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     let mut workloads: BTreeMap<(&str, String), Vec<&ReturnedPod>> = BTreeMap::new();
-    // nm-reconciler tolerates the cordon, so that it can return the last node to service.
+    // nm-reconciler tolerates the cordon, so that it can return the last node to service, and so does what runs a roll.
     let is_ours = |pod: &&ReturnedPod| {
-        pod.workload.as_ref().is_some_and(|workload| workload.name == names::FIELD_MANAGER)
+        pod.namespace == ROLLS_NAMESPACE
+            || pod.workload.as_ref().is_some_and(|workload| workload.name == names::FIELD_MANAGER)
     };
     for pod in status(maintenance).returned_pods.iter().flatten().filter(|pod| !is_ours(pod)) {
         workloads.entry((&pod.namespace, returned_pods::workload(pod))).or_default().push(pod);

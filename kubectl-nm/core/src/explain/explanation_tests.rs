@@ -154,8 +154,10 @@ fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_work
             "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment}})
     };
     let pod = |name: &str| of(name, "cilium-operator");
-    // nm-reconciler has to tolerate the cordon.
-    let pods = [pod("a"), of("c", "nm-reconciler"), pod("b")];
+    // nm-reconciler and the program that runs a roll have to tolerate the cordon.
+    let mut runner = of("r", "nm-roll-kernel");
+    runner["namespace"] = json!("node-maintenance-rolls");
+    let pods = [pod("a"), of("c", "nm-reconciler"), runner, pod("b")];
     let cause = only(&with_status("n1", json!({"phase": "Succeeded", "returnedPods": pods})));
     assert_eq!(
         cause.what,

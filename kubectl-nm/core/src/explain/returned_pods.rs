@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_shared::{ReturnedPod, WorkloadReference};
 
-use crate::explain::owner::Owner;
+use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::shell_quoted;
 
 /// What to change, as a sentence without its full stop.
@@ -19,8 +19,11 @@ pub(super) fn workload(pod: &ReturnedPod) -> String {
 pub(super) fn edit(kubectl: &str, pod: &ReturnedPod) -> String {
     let namespace = shell_quoted(&pod.namespace);
     match owner(pod) {
-        Some(owner) => format!("{kubectl} -n {namespace} edit {}", shell_quoted(&owner.argument())),
-        None => format!("{kubectl} -n {namespace} describe pod {}", shell_quoted(&pod.name)),
+        // The template of a Job cannot be changed.
+        Some(owner) if *owner.kind() != OwnerKind::Job => {
+            format!("{kubectl} -n {namespace} edit {}", shell_quoted(&owner.argument()))
+        }
+        _ => format!("{kubectl} -n {namespace} describe pod {}", shell_quoted(&pod.name)),
     }
 }
 

@@ -31,6 +31,10 @@ pub fn uid(maintenance: &NodeMaintenance) -> String {
 /// Label of the maintenances of a roll; its value is the roll's name.
 pub const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
 
+/// The namespace of the Jobs that run rolls, and of the Jobs that these rolls run on nodes. Whoever may create Jobs in it may do
+/// what a roll may, so it is not the namespace of nm-reconciler.
+pub const ROLLS_NAMESPACE: &str = "node-maintenance-rolls";
+
 /// Finalizer by which a roll keeps a maintenance after its node has returned to service.
 pub const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
 

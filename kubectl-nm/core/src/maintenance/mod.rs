@@ -18,9 +18,9 @@ pub(crate) mod state;
 pub mod suspend;
 
 pub use fields::{
-    PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, attached_volumes, blocked_count, blocked_pods, condition,
-    cordoned_since, degraded, error_without_details, name_unless_node, node, pending_pods, roll_name, status,
-    uid, waiting_pods,
+    PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, ROLLS_NAMESPACE, attached_volumes, blocked_count,
+    blocked_pods, condition, cordoned_since, degraded, error_without_details, name_unless_node, node,
+    pending_pods, roll_name, status, uid, waiting_pods,
 };
 pub use headline::{
     drain_began, drain_ended, drain_result, headline, hold, hooks_removed, is_ending, kept_by_roll,

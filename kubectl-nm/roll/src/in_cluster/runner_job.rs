@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 
 use crate::settings::RollSettings;
 
-/// The namespace of the Jobs that run rolls, and of the Jobs that these rolls run on nodes. Whoever may create Jobs in it may do
-/// what a roll may, so it is not the namespace of nm-reconciler.
-pub const NAMESPACE: &str = "node-maintenance-rolls";
+pub use nm_core::maintenance::ROLLS_NAMESPACE as NAMESPACE;
 
 /// A Job that runs a command on a drained node, as a file to begin with.
 pub const JOB_TEMPLATE: &str = include_str!("job_template.yaml");
