@@ -212,6 +212,9 @@ pub enum JobProblem {
     /// The text is not YAML.
     #[error("it is not valid YAML: {0}")]
     Yaml(#[from] serde_saphyr::Error),
+    /// The file contains more than the Job.
+    #[error("it contains {0} documents, and has to contain one Job")]
+    SeveralDocuments(usize),
     /// The object has another kind or API version.
     #[error("it is not a Job of batch/v1")]
     OtherKind,

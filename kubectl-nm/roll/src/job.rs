@@ -53,7 +53,13 @@ pub fn read(file: &Path, namespace: Option<&str>) -> Result<Value, RollError> {
 /// Parses the file with the Job. It has no name of its own: each node gets a Job named after the roll.
 fn parse(text: &str, namespace: Option<&str>) -> Result<Value, JobProblem> {
     // Editors on Windows write a byte order mark.
-    let mut job: Value = serde_saphyr::from_str(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    let mut documents: Vec<Value> =
+        serde_saphyr::from_multiple(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    documents.retain(|document| !document.is_null());
+    if documents.len() > 1 {
+        return Err(JobProblem::SeveralDocuments(documents.len()));
+    }
+    let mut job = documents.pop().unwrap_or_default();
     if (job["apiVersion"].as_str(), job["kind"].as_str()) != (Some("batch/v1"), Some("Job")) {
         return Err(JobProblem::OtherKind);
     }

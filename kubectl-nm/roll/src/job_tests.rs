@@ -63,6 +63,14 @@ fn a_file_may_begin_with_a_byte_order_mark() {
 }
 
 #[test]
+fn a_file_with_more_than_the_job_says_so() {
+    let valid = valid();
+    let several = parse(&format!("---\n{valid}\n---\n{valid}\n"), None).unwrap_err();
+    assert_eq!(several.to_string(), "it contains 2 documents, and has to contain one Job");
+    assert_eq!(parse(&format!("---\n{valid}\n---\n"), None).unwrap(), valid);
+}
+
+#[test]
 fn settings_whose_job_is_malformed_are_not_read() {
     let settings = |job: &Value| {
         serde_json::from_value::<RollSettings>(json!({
