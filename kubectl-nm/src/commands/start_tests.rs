@@ -193,8 +193,9 @@ async fn a_node_that_waits_for_its_turn_in_a_roll_is_left_to_the_roll() {
         _ => list(std::slice::from_ref(&planned)),
     };
     let (ended, printed, posts) = start("n1 -y", answer).await;
-    assert!(matches!(&ended, Err(Error::InRoll { roll, .. }) if roll == "kernel"), "{ended:?} {printed}");
-    assert_eq!(posts, 0);
+    assert_eq!((ended.unwrap(), posts), (Exit::Error, 0));
+    assert!(printed.starts_with("error: node \"n1\" is part of roll \"kernel\"\n"), "{printed}");
+    assert!(printed.contains("`kubectl nm roll status kernel`"), "{printed}");
 }
 
 #[tokio::test]

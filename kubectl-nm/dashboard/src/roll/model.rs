@@ -465,7 +465,8 @@ impl RollModel {
             let pods = row.pod_words();
             let took = took.map(|took| format!(" in {}", age(took.as_secs()))).unwrap_or_default();
             let line = Line::new(format!("node/{} ", row.progress.node)).with(Style::Good, "Done");
-            lines.push(line.and(format!(": {pods}{took}")));
+            // The time is that of all steps of the node.
+            lines.push(line.and(format!("{took}: {pods}")));
         }
         let halt = self.shown.as_ref().and_then(|shown| shown.record.halt.as_ref());
         if let Some(halt) = halt {

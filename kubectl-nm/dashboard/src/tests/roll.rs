@@ -272,7 +272,7 @@ fn nodes_that_are_done_stay_in_the_table_and_on_the_terminal() {
     assert_eq!(model.rows[0].state, RowState::Done(Some(SignedDuration::from_secs(210))));
     assert_eq!(model.done_before(), 0);
     let last: Vec<String> = model.last_lines().iter().map(ToString::to_string).collect();
-    assert_eq!(last, ["node/worker-1 Done: 12 pods gone in 3m30s"]);
+    assert_eq!(last, ["node/worker-1 Done in 3m30s: 12 pods gone"]);
     let model = waiting(80, 24);
     assert_eq!(model.done_before(), 4);
     assert_eq!(model.last_lines()[0].to_string(), "4 nodes were done before.");
