@@ -268,10 +268,9 @@ async fn pods_that_no_kubelet_ends_are_named() {
 #[tokio::test]
 async fn a_node_that_nobody_returns_to_service_is_warned_of() {
     let object = requested("n1");
-    let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
-        ("DELETE", _) => {
-            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
-        }
+    let ending = json!(stopping(object.clone()));
+    let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
+        ("DELETE", _) => (200, ending.clone()),
         (_, Some("nodemaintenances")) => list(std::slice::from_ref(&object)),
         (_, Some("leases")) => {
             let lease = json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"},
@@ -283,5 +282,5 @@ async fn a_node_that_nobody_returns_to_service_is_warned_of() {
     let (mut out, captured) = output();
     assert_eq!(run(args("n1"), &cluster, &mut out).await.unwrap(), Exit::Done);
     let said = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z\n";
-    assert_eq!(captured.messages(), said);
+    assert_eq!(captured.messages(), said, "{:?}", requests.lock().unwrap());
 }

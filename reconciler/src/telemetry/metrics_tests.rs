@@ -56,6 +56,8 @@ fn the_metrics_page_lists_each_metric_by_name_type_and_help_text() {
     let metrics = Metrics::new();
     let watched = watched([maintenance("one", &running())]);
     observe(&metrics, &watched);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    metrics.leads(Some(runtime.handle().clone()));
     metrics.eviction_answered(&EvictionOutcome::Gone);
     metrics.requested(Verb::Get, Some(200));
     metrics.certificate_is_valid(&Validity { from: Timestamp::UNIX_EPOCH, until: Timestamp::UNIX_EPOCH });

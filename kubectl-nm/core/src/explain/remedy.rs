@@ -174,17 +174,6 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     {
         return remedy;
     }
-    if let Some(budget) = &case.facts.budget
-        && let (Some(needed), Some(pods)) = (budget.desired_healthy, budget.expected_pods)
-        && needed >= pods
-        && pods > 1
-    {
-        let advice = format!(
-            "The budget can never allow an eviction: it needs {needed} of its {pods} pods. If it needs one fewer, one pod at a \
-             time may be unavailable"
-        );
-        return (advice, format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)));
-    }
     // Whether the budget or its pods have to change depends on more than the status shows.
     if let Some(budget) = case.facts.budget.as_ref().filter(|_| case.facts.surge.is_none()) {
         let explain = nm_command(case.kubectl, &format!("explain {}", shell_quoted(case.node)));
@@ -208,8 +197,9 @@ fn by_numbers(budget: &BudgetFacts) -> &'static str {
         (Some(needed), Some(healthy)) if healthy < needed || pods.is_some_and(|pods| healthy < pods) => {
             "Some of the budget's pods are not Ready, or are missing: this shows which, and why"
         }
+        // Of `minAvailable`, the pods that there are count as expected, even if their owner wants more.
         (Some(needed), _) if pods.is_some_and(|pods| needed >= pods) => {
-            "The budget can never allow an eviction: it needs its only pod. This shows how the pod can leave"
+            "The budget needs all of the pods that there are: this shows whether some are missing, and how the pod can leave"
         }
         _ => "This shows why the budget allows no eviction",
     }
