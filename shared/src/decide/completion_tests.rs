@@ -187,6 +187,20 @@ fn a_pod_of_a_job_that_did_not_complete_in_time_counts_as_one_that_is_evicted() 
 }
 
 #[test]
+fn a_pod_that_has_completed_counts_as_such_although_its_object_is_deleted_by_the_drain() {
+    let begun = begun(0);
+    let mut ended = DrainPod::clone(&of_job("a"));
+    ended.phase = pod::PodPhase::Finished;
+    let seen = || ClusterState { pods: Some(vec![Arc::new(ended.clone())]), ..cordoned() };
+    let later = after(&begun, &decide(&begun, &seen(), at(30)));
+    let departed = later.status.as_ref().unwrap().departed_pods.unwrap();
+    assert_eq!((departed.completed, departed.of_jobs), (1, 0));
+    let gone = ClusterState { pods: Some(vec![]), ..cordoned() };
+    let last = decide(&later, &gone, at(31)).status.unwrap().departed_pods.unwrap();
+    assert_eq!((last.completed, last.of_jobs), (1, 0), "once");
+}
+
+#[test]
 fn evicted_pods_of_jobs_are_counted_because_only_the_job_knows_whether_it_replaces_them() {
     let mut maintenance = patient(0);
     maintenance.spec.drain = None;

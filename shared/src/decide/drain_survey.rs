@@ -237,16 +237,17 @@ impl<'a> DrainSurvey<'a> {
         };
         let completing = before.waiting_pods.iter().flatten();
         departed.completed += count(completing.filter(has_completed).count());
-        // They might have terminated on their own, and are evicted from now on.
+        // They have terminated on their own, or might have: they are evicted from now on.
         let was_completing = |planned: &PlannedPod| {
             let pod = pod::reference(&planned.pod);
             let mut completing = before.waiting_pods.iter().flatten();
             completing.any(|known| known.reason == WaitReason::Completing && known.reference() == pod)
         };
-        let evicted = self.pods.iter().map(|(planned, _)| *planned).filter(|planned| {
-            planned.verdict == Verdict::Evict && pod::job(&planned.pod).is_some() && was_completing(planned)
-        });
-        departed.of_jobs += count(evicted.count());
+        let evicted = self.pods.iter().map(|(planned, _)| *planned);
+        let evicted = evicted.filter(|planned| planned.verdict == Verdict::Evict && was_completing(planned));
+        let (ended, others): (Vec<_>, Vec<_>) = evicted.partition(|planned| pod::is_finished(&planned.pod));
+        departed.completed += count(ended.len());
+        departed.of_jobs += count(others.iter().filter(|planned| pod::job(&planned.pod).is_some()).count());
         Some(departed)
     }
 
