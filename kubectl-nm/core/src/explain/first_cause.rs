@@ -180,6 +180,10 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
     if let Some(failed) = failed {
         return Some(FirstCause::CannotCount(failed.message.clone()).into());
     }
+    // Except for `minAvailable` as a number, it expects the pods of controllers only, and says so in an event.
+    if status.expected_pods == 0 && status.current_healthy > 0 {
+        return Some(FirstCause::CannotCount("they have no controller".to_owned()).into());
+    }
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {

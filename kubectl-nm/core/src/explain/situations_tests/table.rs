@@ -392,6 +392,20 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             BUDGET,
         ),
         (
+            "a pod without a controller, and a budget that counts the pods of controllers",
+            Situation {
+                budget: edited(
+                    min_available(json!(0), (0, 0, 1)),
+                    "/spec",
+                    json!({"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}),
+                ),
+                pods: vec![edited(ready("web-0", "n1"), "/metadata/ownerReferences", json!([]))],
+                ..Situation::default()
+            },
+            "The disruption controller cannot count the pods of the budget: they have no controller.",
+            BUDGET,
+        ),
+        (
             "the budget is new",
             not_counted(),
             "The disruption controller has not counted the pods of the budget yet.",
