@@ -88,9 +88,10 @@ impl Budget {
         if self.unprocessed { 0 } else { self.status.disruptions_allowed }
     }
 
-    /// Whether its controller has processed its latest spec and counted pods.
+    /// Whether its controller has processed its latest spec and counted pods. Of pods without a controller, it expects none,
+    /// unless `minAvailable` is a number.
     pub fn is_processed(&self) -> bool {
-        !self.unprocessed && self.status.expected_pods > 0
+        !self.unprocessed && (self.status.expected_pods > 0 || self.status.current_healthy > 0)
     }
 
     /// The number of disruptions that the budget allows when all expected pods are healthy.
