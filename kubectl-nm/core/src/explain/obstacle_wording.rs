@@ -140,6 +140,11 @@ impl Words<'_> {
             ),
             Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
             Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
+            Obstacle::Image { reason, .. } if reason == "ErrImageNeverPull" => (
+                "The node does not have the image, and the imagePullPolicy Never forbids to pull it: load it there, or change \
+                 the policy",
+                describe(),
+            ),
             Obstacle::Image { .. } => {
                 ("Check the name of the image, its registry and the pull secret", describe())
             }

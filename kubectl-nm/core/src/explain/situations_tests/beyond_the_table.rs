@@ -188,3 +188,10 @@ fn a_terminating_pod_is_named_with_the_rest_of_its_grace_period() {
     let several = status(json!({"terminating": 1, "evicting": 1}), &["web-2", "web-3"]);
     assert_eq!(seen(&several, &hidden)[0].what, ["1 pod is terminating."]);
 }
+
+#[test]
+fn an_image_that_must_not_be_pulled_is_to_be_loaded_and_its_registry_does_not_matter() {
+    let advice = |reason| beside(waiting(reason, "")).causes()[0].advice.clone();
+    assert!(advice("ErrImageNeverPull").contains("imagePullPolicy Never"));
+    assert!(advice("ErrImagePull").contains("registry"));
+}
