@@ -46,7 +46,7 @@ impl Decider<'_> {
             } else if !inherited {
                 self.uncordon(node);
                 if self.decision.node.is_none() && self.may_have_sent_cordon() {
-                    self.decision.node = node_patch::refuse_late_cordon(node, ownership::uid(maintenance));
+                    self.decision.node = node_patch::refuse_late_cordon(node, &self.requester(node));
                 }
             }
         } else {

@@ -260,11 +260,23 @@ pub fn leaves_cordoned(node: &Node, NodePatch(patch): &NodePatch) -> bool {
 /// The patch that makes the API server refuse a cordon that was sent for this maintenance and has not arrived: it only
 /// changes the resourceVersion, by a record that [`remove_record`] removes. None if the node has that record, or that of a
 /// plan.
-pub fn refuse_late_cordon(node: &Node, uid: &str) -> Option<NodePatch> {
-    let record = UndoRecord { maintenance: Some(uid.to_owned()), restored: true, ..UndoRecord::default() };
-    // Whoever planned a maintenance has changed the resourceVersion, too.
-    if recorded(&node.metadata).is_some_and(|found| found == record || found.planned) {
-        return None;
+pub fn refuse_late_cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
+    let uid = Some(requester.uid.to_owned());
+    let mut record = UndoRecord { maintenance: uid.clone(), restored: true, ..UndoRecord::default() };
+    if let Some(found) = recorded(&node.metadata) {
+        // Whoever planned a maintenance has changed the resourceVersion, too.
+        if found.planned {
+            return None;
+        }
+        // Without its record, a maintenance that has restored the node and is still there would do it again, and take marks that
+        // were there before for its own.
+        let owner = found.maintenance.as_ref().filter(|_| found.restored);
+        if owner.is_some_and(|owner| requester.others.contains(owner)) {
+            record = UndoRecord { heir: uid, ..found.clone() };
+        }
+        if found == record {
+            return None;
+        }
     }
     Some(record_patch(node, Some(&record)))
 }

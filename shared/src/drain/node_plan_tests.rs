@@ -82,8 +82,25 @@ fn a_node_that_came_with_our_marks_keeps_them_when_a_plan_replaces_the_record() 
     let over = first.uncordon(&first.cordon(&node, CordonedBy::Nobody), CordonedBy::NmReconciler);
     let planned = second.mark_planned(&over);
     assert_eq!(first.uncordon(&planned, CordonedBy::NmReconciler), planned, "it is restored already");
-    assert_eq!(refuse_late_cordon(&parse(&planned), "first"), None, "the record of the plan stays");
+    let late = refuse_late_cordon(&parse(&planned), &first.requester(CordonedBy::Nobody));
+    assert_eq!(late, None, "the record of the plan stays");
     assert_eq!(tidy(second.end_plan(&planned)), node);
+}
+
+#[test]
+fn the_record_of_a_maintenance_that_has_restored_its_node_stays_until_it_is_gone_itself() {
+    let node = json!({"metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {}});
+    let (first, second) = (Maintenance::beside("first", "second"), Maintenance::beside("second", "first"));
+    let over = first.uncordon(&first.cordon(&node, CordonedBy::Nobody), CordonedBy::NmReconciler);
+    let refuse =
+        |node: &Value| apply(node, refuse_late_cordon(&parse(node), &second.requester(CordonedBy::Nobody)));
+    let refused = refuse(&over);
+    assert_ne!(refused, over, "a late cordon of the second is refused");
+    assert_eq!(refuse(&refused), refused, "once");
+    assert_eq!(remove_record(&parse(&refused), "second"), None);
+    let again = first.uncordon(&refused, CordonedBy::NmReconciler);
+    assert_eq!(again, refused, "the label was there before");
+    assert_eq!(tidy(apply(&refused, remove_record(&parse(&refused), "first"))), node);
 }
 
 #[test]
