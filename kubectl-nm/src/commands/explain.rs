@@ -309,7 +309,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
             out.data(&Line::default())?;
         }
         out.data(&Line::new(if causes.iter().any(|cause| cause.is_pending) {
-            String::from("The pods count as blocked once nothing has moved their budgets for a while.")
+            String::from("The pods count as blocked once nothing has moved for a while.")
         } else {
             format!("Nothing is blocked{outlook}.")
         }))?;

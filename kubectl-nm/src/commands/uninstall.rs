@@ -199,7 +199,8 @@ fn reason_to_keep(object: &Value, installation: &Installation) -> Option<String>
         Some("Namespace") if manifests::is_lease_namespace(object) => Some("other operators use it"),
         _ if !manifests::is_ours(object) => Some(NOT_OURS),
         Some("Namespace") => {
-            let delete = format!("kubectl delete namespace {}", installation.namespace);
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let delete = format!("kubectl delete namespace {name}");
             return Some(format!("others may have objects in it; `{delete}` deletes it"));
         }
         _ => None,

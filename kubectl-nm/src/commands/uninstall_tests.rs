@@ -33,6 +33,12 @@ fn the_crd_is_removed_last_and_namespaces_are_kept() {
     assert!(notes.contains(&format!("namespace/node-maintenance is kept: {why}")), "{notes:?}");
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert_eq!(choose(Vec::new(), &installed(None)), (Vec::new(), Vec::new()));
+    let is_account = |object: &Value| object["kind"] == "ServiceAccount";
+    let mut other = manifests::objects(&Settings::default()).into_iter().find(is_account).unwrap();
+    other["kind"] = json!("Namespace");
+    other["metadata"]["name"] = json!("node-maintenance-rolls");
+    let why = reason_to_keep(&other, &installed(None)).unwrap();
+    assert!(why.contains("`kubectl delete namespace node-maintenance-rolls`"), "{why}");
 }
 
 #[test]

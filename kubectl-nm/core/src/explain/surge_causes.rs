@@ -51,7 +51,8 @@ pub(super) fn surging(
         let read = || names.iter().filter_map(|name| facts.replacements.get(name));
         let found = read().flatten().flatten().map(|read| (&read.pod, read.warnings.as_slice()));
         let ends = stuck_replacements(found, facts, now);
-        cause.passes = ends.is_empty();
+        // As in the status, it is not blocked before the rollout has exceeded its deadline.
+        cause.is_pending = !ends.is_empty();
         explain(&mut cause, ends, maintenance, kubectl, now);
         let unseen = read().filter_map(|read| read.as_ref().err());
         cause.unseen.extend(few(unseen.map(Unseen::sentence)));

@@ -40,7 +40,7 @@ fn a_replacement_that_is_not_ready_is_read() {
 }
 
 #[test]
-fn a_replacement_that_the_scheduler_places_nowhere_blocks_and_is_named_with_the_schedulers_words() {
+fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_words() {
     let message =
         format!("{UNFIT} preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.");
     let unfit = || pending("Unschedulable", &message);
@@ -51,8 +51,8 @@ fn a_replacement_that_the_scheduler_places_nowhere_blocks_and_is_named_with_the_
     );
     assert_eq!(cause.what[1..], [pending]);
     assert_eq!(
-        (cause.passes, cause.commands.as_slice()),
-        (false, [DESCRIBE.into(), ROLLOUT.into()].as_slice())
+        (cause.passes, cause.is_pending, cause.commands.as_slice()),
+        (true, true, [DESCRIBE.into(), ROLLOUT.into()].as_slice())
     );
     assert_eq!(
         cause.advice,
@@ -61,7 +61,7 @@ fn a_replacement_that_the_scheduler_places_nowhere_blocks_and_is_named_with_the_
     // On a cluster of one node, or pinned to it.
     let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
     assert_eq!(left.what[1..], ["No node is left for the replacement shop/web-2: n1 is in maintenance."]);
-    assert_eq!((left.passes, left.commands[0].as_str()), (false, "kubectl nm stop n1"));
+    assert_eq!((left.is_pending, left.commands[0].as_str()), (true, "kubectl nm stop n1"));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_replacement_that_starts_is_waited_for() {
     for read in [Ok(Some(starting)), Ok(Some(ready("web-2", "n2"))), Ok(None)] {
         let cause = with_replacement(read, &[]);
         assert_eq!(
-            (cause.passes, cause.what.len(), cause.commands.as_slice()),
+            (cause.passes && !cause.is_pending, cause.what.len(), cause.commands.as_slice()),
             (true, 1, [ROLLOUT.to_owned()].as_slice())
         );
     }
