@@ -75,6 +75,10 @@ pub struct GoalTracker {
     open: Option<Vec<WaitTarget>>,
     /// The uids of the maintenances whose drain has the same timeout as this watch.
     same_timeout: Vec<String>,
+    /// The uids of the maintenances that have neither drained their nodes nor failed.
+    unfinished: BTreeSet<String>,
+    /// Whether one of them was deleted.
+    has_lost: bool,
 }
 
 /// What a change means for the watch.
@@ -99,6 +103,8 @@ impl GoalTracker {
             exit_condition,
             open: None,
             same_timeout: Vec::new(),
+            unfinished: BTreeSet::new(),
+            has_lost: false,
         }
     }
 
@@ -206,8 +212,27 @@ impl GoalTracker {
         if !was_complete {
             self.choose_targets()?;
         }
+        self.note_unfinished();
         let (settled, exit) = self.settle();
         Ok(TrackerUpdate { changes, is_first_list: !was_complete, settled, exit })
+    }
+
+    /// Notes which maintenances are unfinished. Of one that is being deleted, it was known before.
+    fn note_unfinished(&mut self) {
+        self.has_lost |= self.unfinished.iter().any(|uid| self.cache.get(uid).is_none());
+        for object in self.cache.objects() {
+            match State::of(object) {
+                State::Drained | State::Failed => drop(self.unfinished.remove(&uid(object))),
+                State::Stopping => {}
+                State::Requested
+                | State::Planned
+                | State::Queued
+                | State::Draining
+                | State::Blocked
+                | State::Paused => drop(self.unfinished.insert(uid(object))),
+            }
+        }
+        self.unfinished.retain(|uid| self.cache.get(uid).is_some());
     }
 
     /// Where the targets were not given, they are all maintenances of the first list.
@@ -269,7 +294,7 @@ impl GoalTracker {
         if self.nodes_without_maintenance().next().is_some() {
             return Some(Exit::Lost);
         }
-        let mut exit = Exit::Done;
+        let mut exit = if self.has_lost { Exit::Lost } else { Exit::Done };
         for object in self.cache.objects() {
             match State::of(object) {
                 State::Drained => {}
@@ -397,5 +422,24 @@ mod tests {
             tracker.apply(&WatchChange::Deleted(Arc::new(requested("n1")))).unwrap().exit,
             Some(Exit::Lost)
         );
+    }
+
+    #[test]
+    fn a_maintenance_that_is_deleted_before_its_node_is_drained_is_lost_wherever_it_was_named() {
+        let drained = || with_status("n2", json!({"phase": "Succeeded"}));
+        let first = |objects: Vec<NodeMaintenance>| {
+            let mut tracker = GoalTracker::new(vec![], ExitCondition::AllComplete);
+            assert_eq!(tracker.apply(&listed(objects)).unwrap().exit, None);
+            tracker
+        };
+        let exit = |tracker: &mut GoalTracker, change| tracker.apply(&change).unwrap().exit;
+        let mut tracker = first(vec![requested("n1"), drained()]);
+        assert_eq!(exit(&mut tracker, WatchChange::Applied(Arc::new(stopping(requested("n1"))))), None);
+        assert_eq!(exit(&mut tracker, WatchChange::Deleted(Arc::new(requested("n1")))), Some(Exit::Lost));
+        // Its node was drained.
+        let mut tracker = first(vec![requested("n1"), drained()]);
+        assert_eq!(exit(&mut tracker, WatchChange::Deleted(Arc::new(drained()))), None);
+        let done = with_status("n1", json!({"phase": "Succeeded"}));
+        assert_eq!(exit(&mut tracker, WatchChange::Applied(Arc::new(done))), Some(Exit::Done));
     }
 }
