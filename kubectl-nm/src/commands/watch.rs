@@ -239,7 +239,7 @@ pub(super) async fn watch_with_defaults(
     watch(tracker, timeout, None, &DashboardFlags::default(), None, cluster, out).await
 }
 
-/// Waits, and reports of nodes whose maintenance ends what becomes of them.
+/// Waits, and reports what becomes of nodes whose maintenance ends.
 pub(super) async fn wait(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -342,10 +342,10 @@ async fn watch(
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
     let (mut last, is_requested) = (None, Cell::default());
     let (nodes, deleted_nodes) = (tracker.nodes().to_vec(), DeletedNodes::default());
-    let of_nodes = (nodes.as_slice(), &deleted_nodes);
+    let of_nodes = (&*nodes, &deleted_nodes);
     let followed = if output == Some(WatchFormat::Json) {
-        let reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
-        let mut reporter = reporter.with_deleted_nodes(&deleted_nodes);
+        let mut reporter =
+            NdjsonReporter::new(out, &Timestamp::now, tracker).with_deleted_nodes(&deleted_nodes);
         let followed = match existing {
             Ok(_) => {
                 let react = |event| {

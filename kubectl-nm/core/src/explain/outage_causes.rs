@@ -50,9 +50,8 @@ fn gap_sentence(gap: &OutageGap) -> String {
             "Only {limit} events about stopped pods were read, and there are more: pods may have left without being seen."
         ),
         OutageGap::MoreNamespaces(more) => {
-            let (namespaces, were) =
-                (counted(*more, "more namespace"), if *more == 1 { "was" } else { "were" });
-            format!("Pods of {namespaces} left, whose workloads {were} not checked.")
+            let namespaces = counted(*more, "more namespace");
+            format!("Pods of {namespaces} left, whose workloads were not checked.")
         }
         OutageGap::MoreWarnings(namespace) => format!(
             "There are more warnings about pods in {namespace} than are read: a workload may have been down before the drain."
