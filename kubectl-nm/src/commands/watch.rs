@@ -261,8 +261,7 @@ pub(super) async fn wait(
         flow
     };
     let exit = event_loop::run(watch, timeout, interrupted(), warnings, react).await?;
-    let tracker = reporter.into_tracker();
-    outages::report(&tracker, exit, cluster, out).await;
+    outages::report(&reporter.into_tracker(), exit, cluster, out).await;
     Ok(exit)
 }
 
