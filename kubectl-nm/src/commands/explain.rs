@@ -100,7 +100,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object, asked));
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
-            read_outages::add(&mut facts, found.iter().copied(), cluster).await;
+            read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             facts
         };
         let facts = progress::during(out, message, Box::pin(read)).await;
@@ -298,7 +298,9 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
         out.data(&Line::new(unlisted_words(more)))?;
     }
     let waits_for_hooks = maintenance::hold(object).is_some_and(|hold| !hold.hooks.is_empty());
-    if !is_blocked && (causes.is_empty() || State::of(object) == State::Draining) {
+    // What is not known of workloads is nothing that blocks.
+    let is_blocked_by_none = causes.iter().all(|cause| cause.is_outage && cause.passes);
+    if !is_blocked && (is_blocked_by_none || State::of(object) == State::Draining) {
         let outlook = match (State::of(object), context.reconcilers.leadership) {
             (State::Drained, _) | (_, Leadership::Lapsed(_)) => "",
             _ if waits_for_hooks => ": the maintenance continues when the hooks are removed",

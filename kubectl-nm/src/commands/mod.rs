@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod gather;
 pub(crate) mod install;
 pub(crate) mod options;
+mod outages;
 pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod replay;

@@ -136,7 +136,12 @@ async fn find(args: &PauseArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance
             Existing::Maintenance(object) => found.push(*object),
             // Most nodes that labels select are not in maintenance.
             _ if args.nodes.are_known() => {}
-            Existing::Stopping(_) => return Err(Error::Ending(node)),
+            Existing::Stopping(hold) => {
+                return Err(match hold {
+                    Some(hold) => Error::EndingHeld { node, hold },
+                    None => Error::Ending(node),
+                });
+            }
             // The node of one that is kept is in service.
             Existing::Nothing | Existing::NameTaken(_) | Existing::Kept(_) => idle.push(node),
         }
@@ -313,6 +318,26 @@ mod tests {
         assert!(matches!(ended, Err(Error::Ending(node)) if node == "n2") && patched.is_empty());
         let (ended, _, _) = change("n9", true, existing()).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_a_hook_holds_is_reported_with_the_hook_and_what_to_do() {
+        let status = json!({"phase": "Succeeded", "hold": {"since": "2026-01-02T03:04:05Z",
+            "hooks": [{"name": "heal", "owner": "ceph"}]}});
+        let mut held = stopping(with_status("n1", status));
+        let hook = (String::from("pre-return.hook.kubectl-nm.dev/heal"), String::from("ceph"));
+        held.metadata.annotations = Some([hook].into());
+        for pause in [true, false] {
+            let (ended, _, patched) = change("n1", pause, vec![held.clone()]).await;
+            let error = ended.unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the maintenance of node \"n1\" is being deleted, and the node stays cordoned, waiting for hook heal (owner: ceph)"
+            );
+            let hint = error.hint().unwrap();
+            assert!(hint.contains("the owner removes") && hint.contains("`kubectl nm explain n1`"), "{hint}");
+            assert!(patched.is_empty());
+        }
     }
 
     #[tokio::test]

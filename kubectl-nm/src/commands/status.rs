@@ -1,5 +1,7 @@
 //! `kubectl nm status`: the maintenances and their current states.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -13,12 +15,13 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
-use nm_core::maintenance::roll::{RollRunners, halted_line};
+use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, drain_result, error_without_details, node,
-    pending_pods, roll_name, status, waiting_pods,
+    pending_pods, pods_gone, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
@@ -28,6 +31,9 @@ use serde_json::Value;
 
 /// The results of drains are printed for so many maintenances at most.
 const MAX_RESULTS: usize = 10;
+
+/// A hint names so many nodes at most. Without nodes, `explain` is about all that need somebody.
+const MAX_HINTED: usize = 3;
 
 /// How many remaining pods the table names. `-o json` has all.
 const MAX_PENDING: usize = 2;
@@ -94,12 +100,18 @@ pub(crate) async fn run(
             for (roll, halt) in rolls.halts_of(&objects) {
                 out.message(&halted_line(roll, halt, cluster.flags()));
             }
+            for (roll, pause) in rolls.pauses_of(&objects) {
+                out.message(&paused_line(roll, pause, cluster.flags()));
+            }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());
                 let warning = leader::warning(cluster, objects.iter().any(is_requested));
                 if let Some(warning) = progress::during(out, message, Box::pin(warning)).await {
                     out.message(&warning);
                 }
+            }
+            if let Some(hint) = explain_hint(&objects, cluster.flags()) {
+                out.message(&hint);
             }
         }
     }
@@ -110,6 +122,29 @@ pub(crate) async fn run(
     // If the node does not exist either, that is the error.
     check_exist(cluster, &missing).await?;
     Err(Error::NotInMaintenance(missing))
+}
+
+/// Where to find out why pods do not leave, and whether drains have left workloads without a ready pod: no status shows that, and
+/// finding it out takes several requests. None if that concerns no maintenance.
+fn explain_hint(objects: &[NodeMaintenance], flags: &str) -> Option<Line> {
+    let has_stuck = |object: &NodeMaintenance| {
+        blocked_count(object) > 0 || !waiting_pods(object).is_empty() || State::of(object) == State::Failed
+    };
+    let is_concerned = |object: &&NodeMaintenance| {
+        State::of(object) != State::Stopping && (has_stuck(object) || pods_gone(status(object)) > 0)
+    };
+    let mut concerned: Vec<&NodeMaintenance> = objects.iter().filter(is_concerned).collect();
+    let shows = if concerned.iter().any(|object| has_stuck(object)) {
+        concerned.retain(|object| has_stuck(object));
+        "why pods do not leave, and which workloads have no ready pod since theirs left"
+    } else {
+        "whether workloads have no ready pod since theirs left"
+    };
+    concerned.first()?;
+    let nodes: BTreeSet<&str> = concerned.into_iter().map(node).collect();
+    let names = if nodes.len() > MAX_HINTED { BTreeSet::new() } else { nodes };
+    let names: String = names.into_iter().map(|name| format!(" {}", shell_quoted(name))).collect();
+    Some(Line::new(format!("hint: `kubectl nm explain{names}{flags}` shows {shows}")))
 }
 
 /// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.

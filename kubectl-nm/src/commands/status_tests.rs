@@ -221,3 +221,48 @@ async fn a_halted_roll_is_reported_with_the_nodes_that_are_part_of_it() {
         assert_eq!(captured.messages().matches(line).count(), count, "{}", captured.messages());
     }
 }
+
+#[test]
+fn explain_is_pointed_at_where_pods_do_not_leave_or_have_left() {
+    let drained = |node: &str, gone: i32| {
+        with_status(
+            node,
+            serde_json::json!({"phase": "Succeeded", "evictionPods": gone, "podCounts": {"gone": gone}}),
+        )
+    };
+    let blocked = |node: &str| with_status(node, running(40, &[("cart-0", "m")]));
+    let stuck = "why pods do not leave, and which workloads have no ready pod since theirs left";
+    let left = "whether workloads have no ready pod since theirs left";
+    for (objects, expected) in [
+        (vec![requested("n1"), drained("n2", 0)], None),
+        (vec![drained("n2", 3)], Some(format!("hint: `kubectl nm explain n2 --context=c` shows {left}"))),
+        (
+            vec![drained("n2", 3), blocked("n1")],
+            Some(format!("hint: `kubectl nm explain n1 --context=c` shows {stuck}")),
+        ),
+        (
+            (1..5).map(|at| blocked(&format!("n{at}"))).collect(),
+            Some(format!("hint: `kubectl nm explain --context=c` shows {stuck}")),
+        ),
+    ] {
+        let hint = explain_hint(&objects, " --context=c").map(|hint| hint.to_string());
+        assert_eq!(hint, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_paused_roll_is_reported_with_who_paused_it_and_since_when() {
+    let mut object = with_status("n1", serde_json::json!({"phase": "Succeeded"}));
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+    let state = serde_json::json!({"revision": 2, "paused": true,
+        "pause": {"by": "ada@laptop", "at": "2026-01-02T03:04:05.6Z"}});
+    object.metadata.annotations =
+        Some([(String::from("kubectl-nm.dev/roll-state"), state.to_string())].into());
+    let (cluster, _) = cluster(move |_, _| list(std::slice::from_ref(&object)));
+    let (mut out, captured) = output();
+    let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+    run(args, &cluster, &mut out).await.unwrap();
+    let line = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job begins; \
+                `kubectl nm roll resume kernel` continues it\n";
+    assert!(captured.messages().contains(line), "{}", captured.messages());
+}

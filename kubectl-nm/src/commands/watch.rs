@@ -26,6 +26,7 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::signals::interrupted;
 use nm_core::terminal::text::{Line, counted};
+use nm_core::watch::deleted_nodes::DeletedNodes;
 use nm_core::watch::event_loop::{self, LoopEvent};
 use nm_core::watch::exit_summary::dashboard_summary;
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
@@ -39,6 +40,7 @@ use nm_dashboard::{
 };
 use nm_shared::{Group, NodeMaintenance};
 
+use crate::commands::outages;
 use crate::install::installation::OWN_VERSION;
 
 const EXAMPLES: &str = "\
@@ -237,7 +239,7 @@ pub(super) async fn watch_with_defaults(
     watch(tracker, timeout, None, &DashboardFlags::default(), None, cluster, out).await
 }
 
-/// Waits, and reports of nodes whose maintenance ends what becomes of them.
+/// Waits, and reports what becomes of nodes whose maintenance ends.
 pub(super) async fn wait(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -245,9 +247,12 @@ pub(super) async fn wait(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
+    let nodes = tracker.nodes().to_vec();
     let reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    let mut reporter = reporter.with_endings(endings);
+    let deleted_nodes = DeletedNodes::default();
+    let mut reporter = reporter.with_endings(endings).with_deleted_nodes(&deleted_nodes);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
+    let watch = deleted_nodes.follow(&nodes, cluster, watch);
     let is_requested = Cell::default();
     let warnings = stream::once(nobody_leads(cluster, &is_requested));
     let react = |event| {
@@ -255,7 +260,9 @@ pub(super) async fn wait(
         is_requested.set(reporter.has_requested());
         flow
     };
-    event_loop::run(watch, timeout, interrupted(), warnings, react).await
+    let exit = event_loop::run(watch, timeout, interrupted(), warnings, react).await?;
+    outages::report(&reporter.into_tracker(), exit, cluster, out).await;
+    Ok(exit)
 }
 
 /// The warning that a maintenance does not begin because no reconciler leads.
@@ -268,6 +275,7 @@ async fn follow(
     timeout: Option<Duration>,
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
+    (nodes, deleted_nodes): (&[String], &DeletedNodes),
     is_requested: &Cell<bool>,
     last: &mut Option<WatchChange<NodeMaintenance>>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
@@ -281,6 +289,7 @@ async fn follow(
     let warning = stream::once(warning).map(LoopEvent::Warning).boxed_local();
     let warnings = stream::select(warning, stream::once(nobody_leads(cluster, is_requested)).boxed_local());
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
+    let maintenances = deleted_nodes.follow(nodes, cluster, maintenances);
     let react = |event: LoopEvent| {
         let change = match &event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => Some(change.clone()),
@@ -331,8 +340,11 @@ async fn watch(
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
     let (mut last, is_requested) = (None, Cell::default());
+    let (nodes, deleted_nodes) = (tracker.nodes().to_vec(), DeletedNodes::default());
+    let of_nodes = (&*nodes, &deleted_nodes);
     let followed = if output == Some(WatchFormat::Json) {
-        let mut reporter = NdjsonReporter::new(out, &Timestamp::now, tracker);
+        let mut reporter =
+            NdjsonReporter::new(out, &Timestamp::now, tracker).with_deleted_nodes(&deleted_nodes);
         let followed = match existing {
             Ok(_) => {
                 let react = |event| {
@@ -340,7 +352,7 @@ async fn watch(
                     is_requested.set(reporter.has_requested());
                     flow
                 };
-                follow(timeout, cluster, recording.as_mut(), &is_requested, &mut last, react).await
+                follow(timeout, cluster, recording.as_mut(), of_nodes, &is_requested, &mut last, react).await
             }
             Err(error) => Err(error),
         };
@@ -351,13 +363,20 @@ async fn watch(
         followed
     } else {
         existing?;
-        let mut reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
+        let reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
+        let mut reporter = reporter.with_deleted_nodes(&deleted_nodes);
         let react = |event| {
             let flow = reporter.react(event);
             is_requested.set(reporter.has_requested());
             flow
         };
-        follow(timeout, cluster, recording.as_mut(), &is_requested, &mut last, react).await
+        let followed =
+            follow(timeout, cluster, recording.as_mut(), of_nodes, &is_requested, &mut last, react).await;
+        let tracker = reporter.into_tracker();
+        if let Ok(exit) = followed {
+            outages::report(&tracker, exit, cluster, out).await;
+        }
+        followed
     };
     let recorded = recording.map(|recording| recording.finish(last));
     followed.map(|exit| conclude_recording(record, recorded, exit, out))
@@ -441,6 +460,9 @@ async fn show_dashboard(
     }
     for line in summaries {
         out.message(&line);
+    }
+    if let EndReason::Settled(_, exit) = &reason {
+        outages::report(&tracker, *exit, cluster, out).await;
     }
     if tracker.goal().is_none() {
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {

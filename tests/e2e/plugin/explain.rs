@@ -118,7 +118,7 @@ async fn a_workload_that_a_drain_leaves_without_a_ready_pod_is_reported_and_bloc
     let reported = async {
         loop {
             let said = plugin(&cluster, &["explain", &node]).await.ok();
-            if said.stdout.contains(" because the scheduler finds no node: ") {
+            if said.stdout.contains("No node is left for the replacement ") {
                 return said.stdout;
             }
         }
@@ -128,6 +128,7 @@ async fn a_workload_that_a_drain_leaves_without_a_ready_pod_is_reported_and_bloc
     let is_down = [
         format!("{namespace}/deploy/web is down: its 1 pod is not ready."),
         format!("1 pod of it left {node} during the drain."),
+        format!("    kubectl nm stop {node}"),
     ];
     assert!(is_down.iter().all(|wanted| said.lines().any(|line| line == wanted)), "{said}");
 }

@@ -62,7 +62,10 @@ impl Error {
                 )
             }
             Self::EndingHeld { node, .. } => {
-                format!("`kubectl nm explain {node}` shows how to go on; then start the maintenance")
+                format!(
+                    "the owner removes the hook when the work is done; `kubectl nm explain {node}` shows how to go on without it; \
+                     then a new maintenance can start"
+                )
             }
             Self::InRoll { roll, .. } => format!(
                 "`kubectl nm roll status {roll}` shows the roll, `kubectl nm roll resume {roll}` continues it, and \

@@ -149,7 +149,7 @@ pub enum Error {
     #[error("not confirmed, nothing was changed")]
     Declined,
 
-    /// No maintenance can start for this node until its previous one is deleted.
+    /// No maintenance can start for this node until its previous one is deleted, which can be neither paused nor resumed.
     #[error("node \"{0}\" is returning to service: its maintenance is being deleted")]
     Ending(String),
 

@@ -155,8 +155,12 @@ impl Words<'_> {
             FirstCause::NeverAllows(never) => self.never_allows(never),
             FirstCause::ItsOwnPods(obstacle) => self.own_pods(obstacle),
             FirstCause::OtherPods(obstacle) => {
-                let (advice, commands) = self.remedy(obstacle);
-                Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), advice, commands) }
+                let (advice, mut commands) = self.remedy(obstacle);
+                let suits = self.suits_own(obstacle);
+                commands.extend(suits.then(|| self.stop_own()));
+                let instead = if suits { "; or stop the maintenance, whose node they suit" } else { "" };
+                let advice = format!("{advice}{instead}");
+                Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
             }
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
             FirstCause::NotCreated(owner) => told(
@@ -269,6 +273,17 @@ impl Words<'_> {
                 format!("{their} nodeSelector {} selects only {nodes}", labels.join(","))
             }
         }
+    }
+
+    /// Whether the explained node suits pods for which the scheduler finds no node: others lack resources or volumes.
+    fn suits_own(&self, obstacle: &Obstacle) -> bool {
+        let is_own = |subject: &Subject| subject.suits.contains(self.node);
+        matches!(obstacle, Obstacle::Unschedulable(_)) && self.subjects.iter().any(is_own)
+    }
+
+    /// The command that returns the explained node to service.
+    pub(super) fn stop_own(&self) -> String {
+        nm_command(self.kubectl, &format!("stop {}", shell_quoted(self.node)))
     }
 
     /// What to do about pods for which no node is left.

@@ -40,6 +40,37 @@ pub struct ClusterFacts {
     pub unready: BTreeMap<String, UnreadyNode>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
     pub outages: BTreeMap<String, Vec<Outage>>,
+    /// Why more workloads may be without a ready pod since pods of theirs left these nodes.
+    pub outage_gaps: BTreeMap<String, BTreeSet<OutageGap>>,
+    /// The explained nodes that do not exist.
+    pub deleted: BTreeSet<String>,
+}
+
+/// Why it is not known of all workloads whether a drain has left them without a ready pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OutageGap {
+    /// They could not be read.
+    Unseen(Unseen),
+    /// There are more events about stopped pods than are read at most.
+    MoreEvents(u32),
+    /// The pods that left are of more namespaces than are read at most; how many were not read.
+    MoreNamespaces(usize),
+    /// This namespace has more warnings about pods than are read at most: a workload may have been down before the drain.
+    MoreWarnings(String),
+    /// The API server does not have the events of so many pods that left, and some workloads of the cluster have no ready pod.
+    Expired {
+        /// How many pods, at least.
+        pods: i32,
+        /// Workloads without a ready pod, each with its namespace; none if they could not be read.
+        down: Vec<String>,
+    },
+}
+
+impl OutageGap {
+    /// Whether a limit of this program is the cause.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Self::MoreEvents(_) | Self::MoreNamespaces(_) | Self::MoreWarnings(_))
+    }
 }
 
 /// A node that is not Ready.

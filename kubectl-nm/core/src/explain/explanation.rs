@@ -47,7 +47,10 @@ pub fn causes(
             let since = maintenance.creation_timestamp().map(|at| at.0);
             Some(not_begun(since, reconcilers, kubectl, now))
         }
-        State::Stopping => held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, kubectl, now))),
+        State::Stopping => {
+            let is_deleted = facts.deleted.contains(node(maintenance));
+            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, is_deleted, kubectl, now)))
+        }
         State::Planned | State::Paused => Some(suspended(maintenance, &facts.rolls, kubectl, now)),
         State::Queued => {
             let drained = condition(maintenance, ConditionType::Drained);
@@ -71,6 +74,7 @@ pub fn causes(
             after_timeout(cause, maintenance, &blocked);
         }
         causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
+        causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
         causes.extend(not_ready(maintenance, facts, kubectl));
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));

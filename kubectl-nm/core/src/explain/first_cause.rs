@@ -13,7 +13,7 @@ use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use nm_shared::cluster::pod::reference_in;
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
-use crate::explain::no_node_left::NoNodeLeft;
+use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::owner::{Owner, OwnerKind};
 
@@ -91,6 +91,8 @@ pub struct Subject {
     pub deadline: Option<Timestamp>,
     /// Its owner, whose template selects its nodes; none if it has no controller.
     pub owner: Option<Owner>,
+    /// The nodes in maintenance that its template selects; only if the scheduler finds no node for it, and nodes were read.
+    pub suits: BTreeSet<String>,
 }
 
 /// An end of the chain, with the pods that it is about.
@@ -337,10 +339,17 @@ fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
     let mut groups: Vec<ChainEnd> = Vec::new();
     for pod in unready {
         let (cause, unseen) = of_pod(pod, facts);
+        let suits = match (&pod.obstacle, &facts.nodes) {
+            (Obstacle::Unschedulable(_), Some(Ok(nodes))) => {
+                no_node_left::suitable(pod.pod, nodes, &facts.in_maintenance)
+            }
+            _ => BTreeSet::new(),
+        };
+        let subject = Subject { suits, ..subject(pod.pod) };
         match groups.iter_mut().find(|group| group.cause == cause) {
-            Some(group) => group.subjects.push(subject(pod.pod)),
+            Some(group) => group.subjects.push(subject),
             None => groups.push(ChainEnd {
-                subjects: vec![subject(pod.pod)],
+                subjects: vec![subject],
                 unseen: unseen.into_iter().collect(),
                 ..cause.into()
             }),
@@ -362,6 +371,7 @@ pub fn subject(pod: &Pod) -> Subject {
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
         owner: owner_of(pod),
+        suits: BTreeSet::new(),
     }
 }
 

@@ -12,7 +12,7 @@ pub mod node_causes;
 pub mod obstacle;
 mod obstacle_wording;
 pub mod outage;
-mod outage_causes;
+pub mod outage_causes;
 pub mod owner;
 pub mod pending_claim;
 mod probe_delay;

@@ -1,5 +1,5 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
-//! the advice is what does: another budget, a surge, or another node for the workload.
+//! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
 use crate::explain::cause::{capitalized, sentence};
 use crate::explain::cause_wording::{Told, Words};
@@ -90,6 +90,12 @@ impl Words<'_> {
     fn without_a_node(&self, never: &NeverAllows, left: &NoNodeLeft) -> (String, Vec<String>) {
         let (setting, patches) = self.changed_budgets(never);
         let cost = "until a node is left for its replacement";
+        let stays = if never.pods > 1 {
+            "stop the maintenance, and the pods stay"
+        } else {
+            "stop the maintenance, and the pod stays"
+        };
+        let stop = [self.stop_own()];
         let (change, commands) = if never.pods > 1 {
             (
                 format!(
@@ -111,9 +117,16 @@ impl Words<'_> {
                 Selection::NodeAffinity { .. } => "node affinity",
             };
             let edit = self.edited_owners();
-            let commands = edit.into_iter().chain(commands).collect();
+            let commands = edit.into_iter().chain(commands).chain(stop).collect();
+            let new_node = if selection.names_nodes() {
+                String::new()
+            } else {
+                format!("; or add a node that the {selector} selects")
+            };
             return (
-                format!("Change the {selector} of its workload, so that other nodes are left; or {change}"),
+                format!(
+                    "Change the {selector} of its workload, so that other nodes are left; or {change}{new_node}; or {stays}"
+                ),
                 commands,
             );
         }
@@ -124,7 +137,7 @@ impl Words<'_> {
                  leave (spec.drain.surge)"
             );
         }
-        (advice, commands)
+        (format!("{advice}; or {stays}"), commands.into_iter().chain(stop).collect())
     }
 
     /// The setting that each budget needs, and the commands that set it.

@@ -55,6 +55,13 @@ impl NoNodeLeft {
     }
 }
 
+/// The nodes in maintenance that a pod would fit in service, whatever it requests and wherever its volumes are.
+pub fn suitable(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> BTreeSet<String> {
+    let ours = nodes.iter().filter(|node| in_maintenance.contains(node::name(node)));
+    let suits = ours.filter(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
+    suits.map(|node| node::name(node).to_owned()).collect()
+}
+
 impl Selection {
     fn of(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;

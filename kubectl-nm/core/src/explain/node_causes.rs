@@ -277,16 +277,22 @@ fn remove_hooks(maintenance: &NodeMaintenance, hooks: &[Hook], domain: &str, kub
     format!("{kubectl} annotate nm {} {}", shell_quoted(&maintenance.name_any()), keys.join(" "))
 }
 
-pub(super) fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
+/// Why a maintenance that is being deleted still exists. `is_deleted`: its node does not exist any more.
+pub(super) fn not_let_go(
+    maintenance: &NodeMaintenance,
+    is_deleted: bool,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
     let since = maintenance.metadata.deletion_timestamp.as_ref().map(|at| at.0);
     let finalizers = maintenance.finalizers();
     if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return no_reconciler(
-            "The reconciler has not returned the node to service yet.",
-            since,
-            kubectl,
-            now,
-        );
+        let what = if is_deleted {
+            "The node was deleted, and the reconciler has not ended its maintenance yet."
+        } else {
+            "The reconciler has not returned the node to service yet."
+        };
+        return no_reconciler(what, since, kubectl, now);
     }
     if let Some(roll) = kept_by_roll(maintenance) {
         return Cause {

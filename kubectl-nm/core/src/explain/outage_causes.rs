@@ -5,11 +5,11 @@ use nm_shared::NodeMaintenance;
 
 use crate::explain::cause::{Cause, CommonGround};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
-use crate::explain::cluster_facts::{ClusterFacts, Outage, Unseen};
+use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
-use crate::terminal::text::counted;
+use crate::terminal::text::{counted, first_names};
 
 /// How many reasons are said why replacements are not Ready.
 const MAX_REASONS: usize = 2;
@@ -25,6 +25,63 @@ pub(super) fn down(
     outages.iter().map(|outage| cause(outage, maintenance, facts, kubectl, now)).collect()
 }
 
+/// That more workloads may be without a ready pod than could be found, and why that is not known.
+pub(super) fn unknown(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str) -> Option<Cause> {
+    let gaps = facts.outage_gaps.get(node(maintenance))?;
+    Some(Cause {
+        what: vec![format!(
+            "It is not known of all workloads whose pods left {} whether they have a ready pod.",
+            node(maintenance)
+        )],
+        unseen: gaps.iter().map(gap_sentence).collect(),
+        advice: String::from("Check the workloads themselves"),
+        commands: vec![format!("{kubectl} get deployments,statefulsets -A")],
+        // A limit is reported even where nobody has asked about this node.
+        passes: !gaps.iter().any(OutageGap::is_limit),
+        is_outage: true,
+        ..Cause::default()
+    })
+}
+
+fn gap_sentence(gap: &OutageGap) -> String {
+    match gap {
+        OutageGap::Unseen(unseen) => unseen.sentence(),
+        OutageGap::MoreEvents(limit) => format!(
+            "Only {limit} events about stopped pods were read, and there are more: pods may have left without being seen."
+        ),
+        OutageGap::MoreNamespaces(more) => {
+            let namespaces = counted(*more, "more namespace");
+            format!("Pods of {namespaces} left, whose workloads were not checked.")
+        }
+        OutageGap::MoreWarnings(namespace) => format!(
+            "There are more warnings about pods in {namespace} than are read: a workload may have been down before the drain."
+        ),
+        OutageGap::Expired { pods, down } => {
+            let (pods, have) = (counted(*pods, "pod"), if *pods == 1 { "has" } else { "have" });
+            let events = format!("The events of {pods} that {have} left are not there any more");
+            match down.as_slice() {
+                [] => format!("{events}, so the workloads of these pods are not known."),
+                [only] => format!("{events}: {only} has no ready pod, perhaps since the drain."),
+                several => {
+                    format!("{events}: {} have no ready pod, perhaps since the drain.", first_names(several))
+                }
+            }
+        }
+    }
+}
+
+/// The workloads without a ready pod, with the node that their pods left: `shop/deploy/web is down: its 1 pod is not ready`.
+pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
+    let all = facts.outages.iter().flat_map(|(node, outages)| outages.iter().map(move |one| (node, one)));
+    all.map(|(node, outage)| (node.as_str(), is_down(outage))).collect()
+}
+
+fn is_down(outage: &Outage) -> String {
+    let Workload { namespace, owner, wanted, .. } = &outage.workload;
+    let none = if *wanted == 1 { "is not ready" } else { "are not ready" };
+    format!("{namespace}/{owner} is down: its {} {none}", counted(*wanted, "pod"))
+}
+
 fn cause(
     outage: &Outage,
     maintenance: &NodeMaintenance,
@@ -34,12 +91,8 @@ fn cause(
 ) -> Cause {
     let workload = &outage.workload;
     let (namespace, owner) = (&workload.namespace, &workload.owner);
-    let (wanted, left) = (counted(workload.wanted, "pod"), counted(outage.left.len(), "pod"));
-    let none = match workload.wanted {
-        1 => "is not ready",
-        _ => "are not ready",
-    };
-    let is_down = format!("{namespace}/{owner} is down: its {wanted} {none}.");
+    let left = counted(outage.left.len(), "pod");
+    let is_down = format!("{}.", is_down(outage));
     let mut what =
         vec![is_down.clone(), format!("{left} of it left {} during the drain.", node(maintenance))];
     let pods = outage.pods.iter().map(|read| (&read.pod, read.warnings.as_slice()));

@@ -1,6 +1,6 @@
 //! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ pub(super) const MAX_PODS: u32 = 1000;
 /// Of how many pods the events are read, and how many owners, of each budget.
 pub(super) const MAX_DETAILS: usize = 3;
 
+/// How many events about an object, or about the pods of a namespace, are read at most.
+pub(super) const MAX_EVENTS: u32 = 100;
+
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -54,23 +57,27 @@ pub async fn read<'a>(
 ) -> ClusterFacts {
     let explained: Vec<&NodeMaintenance> = explained.into_iter().collect();
     let wanted = FactsToRead::of(explained.iter().copied());
-    let (mut facts, unready) = tokio::join!(
+    let (mut facts, nodes) = tokio::join!(
         read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now),
-        unready_nodes(cluster, &explained)
+        own_nodes(cluster, &explained)
     );
-    facts.unready = unready;
+    for (name, node) in nodes {
+        match node {
+            Some(node) => facts.unready.extend(UnreadyNode::of(&node).map(|unready| (name, unready))),
+            None => facts.deleted.extend([name]),
+        }
+    }
     facts
 }
 
-/// The nodes of these maintenances that are not Ready, as far as the user may read them.
-async fn unready_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> BTreeMap<String, UnreadyNode> {
+/// The nodes of these maintenances, as far as the user may read them; none of one that does not exist.
+async fn own_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> Vec<(String, Option<Node>)> {
     let names: BTreeSet<&str> = explained.iter().map(|object| node(object)).collect();
     let nodes: Api<Node> = Api::all(cluster.client());
     let read = stream::iter(names).map(async |name| {
         let asked = "get nodes";
         let request = cluster.request(asked, async || nodes.get_opt(name).await);
-        let found = within_timeout(asked, request).await.ok()??;
-        Some((name.to_owned(), UnreadyNode::of(&found)?))
+        Some((name.to_owned(), within_timeout(asked, request).await.ok()?))
     });
     read.buffered(MAX_CONCURRENT).filter_map(async |found| found).collect().await
 }
@@ -102,10 +109,20 @@ pub async fn read_wanted(
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
     if needs_nodes(&facts) {
-        let nodes: Api<Node> = Api::all(cluster.client());
-        facts.nodes = Some(list(cluster, &nodes, "list nodes", ListParams::default()).await);
+        read_nodes(cluster, &mut facts).await;
     }
     facts
+}
+
+/// Reads all nodes, to see which suit a pod.
+pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
+    let nodes: Api<Node> = Api::all(cluster.client());
+    facts.nodes = Some(list(cluster, &nodes, "list nodes", ListParams::default()).await);
+}
+
+/// Whether the scheduler finds no node for a pod.
+pub(super) fn is_unschedulable(pod: &Pod) -> bool {
+    matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_)))
 }
 
 /// Whether a pod fits no node, or whether it matters if another one would.
@@ -114,7 +131,7 @@ fn needs_nodes(facts: &ClusterFacts) -> bool {
     let replacements = facts.replacements.values().flatten().flatten().map(|read| &read.pod);
     let mut pods = guarded.chain(replacements);
     let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
-    pods.any(|pod| matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_))))
+    pods.any(is_unschedulable)
         || budgets.any(|budget| {
             let expected = budget.status.as_ref().map(|status| status.expected_pods);
             expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()
@@ -279,16 +296,25 @@ async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarni
 }
 
 /// The events that these fields select, the newest last. None without access.
-pub(super) async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
-    let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
-    let about = ListParams::default().fields(fields).limit(100);
-    let mut found = list(cluster, &events, "list events", about).await.unwrap_or_default();
+async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
+    let mut found = some_events(cluster, namespace, fields).await.unwrap_or_default().0;
     let at = |event: &Event| {
         let seen = event.last_timestamp.as_ref().map(|at| at.0);
         seen.or_else(|| event.event_time.as_ref().map(|at| at.0))
     };
     found.sort_by_key(at);
     found
+}
+
+/// Up to [`MAX_EVENTS`] events that these fields select, and whether there are more.
+pub(super) async fn some_events(
+    cluster: &Cluster,
+    namespace: &str,
+    fields: &str,
+) -> Result<(Vec<Event>, bool), Unseen> {
+    let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
+    let which = ListParams::default().fields(fields).limit(MAX_EVENTS);
+    page(cluster, &events, "list events", which).await
 }
 
 async fn on_node(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
@@ -317,12 +343,26 @@ where
     K: Clone + Debug + DeserializeOwned,
 {
     let is_limited = which.limit.is_some();
-    let list = within_timeout(asked, cluster.request(asked, async || api.list(&which).await)).await?;
-    let is_cut = list.metadata.continue_.as_deref().is_some_and(|token| !token.is_empty());
+    let (items, is_cut) = page(cluster, api, asked, which).await?;
     if is_limited && is_cut && asked == "list pods" {
         return Err(Unseen::Failed(asked.to_owned(), format!("there are more than {MAX_PODS}")));
     }
-    Ok(list.items)
+    Ok(items)
+}
+
+/// The objects of a list up to its limit, and whether there are more.
+pub(super) async fn page<K>(
+    cluster: &Cluster,
+    api: &Api<K>,
+    asked: &str,
+    which: ListParams,
+) -> Result<(Vec<K>, bool), Unseen>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let list = within_timeout(asked, cluster.request(asked, async || api.list(&which).await)).await?;
+    let is_cut = list.metadata.continue_.as_deref().is_some_and(|token| !token.is_empty());
+    Ok((list.items, is_cut))
 }
 
 async fn within_timeout<T>(

@@ -1,10 +1,10 @@
-//! Reads which workloads have no ready pod since pods of theirs left nodes in maintenance. What cannot be read is left out: it
-//! concerns nothing that blocks the maintenance.
+//! Reads which workloads have no ready pod since pods of theirs left nodes in maintenance, and why that is not known of all of
+//! them: what may not be read, what a limit cuts off, and pods whose events have expired.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::future::join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
@@ -12,9 +12,12 @@ use kube::api::ListParams;
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
-use crate::explain::cluster_facts::{ClusterFacts, Outage, StoppedPod, Workload};
-use crate::explain::read_facts::{MAX_DETAILS, MAX_PODS, events, list, warnings_about};
-use crate::maintenance::{State, cordoned_since, node};
+use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, StoppedPod, Unseen, Workload};
+use crate::explain::read_facts::{
+    MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events, warnings_about,
+};
+use crate::maintenance::departures::Departures;
+use crate::maintenance::{State, cordoned_since, node, pods_gone, status};
 
 /// How many events are read at most, of the whole cluster.
 const MAX_EVENTS: u32 = 5000;
@@ -22,59 +25,180 @@ const MAX_EVENTS: u32 = 5000;
 /// In how many namespaces workloads are read at most.
 const MAX_NAMESPACES: usize = 20;
 
+/// How many workloads of a kind are read at most, to see whether any is down at all.
+const MAX_WORKLOADS: u32 = 5000;
+
+/// How many workloads without a ready pod are named.
+const MAX_NAMES: usize = 10;
+
+/// For how long API servers keep events by default.
+const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
+
 /// Adds the outages of the workloads whose pods left the nodes of these maintenances.
 pub async fn add<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
     cluster: &Cluster,
+    now: Timestamp,
 ) {
-    let drains: BTreeMap<&str, Timestamp> = explained
+    let drained: BTreeMap<&str, (Timestamp, &NodeMaintenance)> = explained
         .into_iter()
         .filter(|object| State::of(object) != State::Stopping)
-        .filter_map(|object| Some((node(object), cordoned_since(object)?)))
+        .filter_map(|object| Some((node(object), (cordoned_since(object)?, object))))
         .collect();
+    let drains: BTreeMap<&str, Timestamp> =
+        drained.iter().map(|(node, (began, _))| (*node, *began)).collect();
     if drains.is_empty() {
         return;
     }
+    let mut gaps = BTreeSet::new();
     let all: Api<Event> = Api::all(cluster.client());
     let killing = ListParams::default().fields("reason=Killing").limit(MAX_EVENTS);
-    let found = list(cluster, &all, "list events", killing).await.unwrap_or_default();
+    let read = page(cluster, &all, "list events", killing).await;
+    let is_read = matches!(read, Ok((_, false)));
+    let found = match read {
+        Ok((events, is_cut)) => {
+            gaps.extend(is_cut.then_some(OutageGap::MoreEvents(MAX_EVENTS)));
+            events
+        }
+        Err(unseen) => {
+            gaps.insert(OutageGap::Unseen(unseen));
+            Vec::new()
+        }
+    };
     let is_of_drain = |pod: &StoppedPod| drains.get(pod.node.as_str()).is_some_and(|began| pod.at >= *began);
     let stopped: Vec<StoppedPod> = found.iter().filter_map(StoppedPod::of).filter(is_of_drain).collect();
     let namespaces: BTreeSet<&str> = stopped.iter().map(|pod| pod.pod.namespace.as_str()).collect();
+    let more = namespaces.len().saturating_sub(MAX_NAMESPACES);
+    gaps.extend((more > 0).then_some(OutageGap::MoreNamespaces(more)));
     let read = namespaces.into_iter().take(MAX_NAMESPACES).map(async |namespace| {
         let stopped: Vec<StoppedPod> =
             stopped.iter().filter(|pod| pod.pod.namespace == namespace).cloned().collect();
         of_namespace(cluster, namespace, &stopped, &drains).await
     });
-    for (node, outage) in join_all(read).await.into_iter().flatten() {
-        facts.outages.entry(node).or_default().push(outage);
+    for read in join_all(read).await {
+        match read {
+            Ok((outages, are_warnings_cut)) => {
+                gaps.extend(are_warnings_cut);
+                for (node, outage) in outages {
+                    facts.outages.entry(node).or_default().push(outage);
+                }
+            }
+            Err(unseen) => gaps.extend([OutageGap::Unseen(unseen)]),
+        }
+    }
+    let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
+    if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
+        read_nodes(cluster, facts).await;
+    }
+    // Where no pod has left, nothing is missing.
+    for (name, _) in drained.iter().filter(|(_, (_, object))| pods_gone(status(object)) > 0) {
+        facts.outage_gaps.entry((*name).to_owned()).or_default().extend(gaps.iter().cloned());
+    }
+    if is_read {
+        add_expired(facts, &drained, &stopped, cluster, now).await;
+    }
+    facts.outage_gaps.retain(|_, gaps| !gaps.is_empty());
+}
+
+/// Adds the drains of which events have expired, if a workload without a ready pod may be one of theirs.
+async fn add_expired(
+    facts: &mut ClusterFacts,
+    drained: &BTreeMap<&str, (Timestamp, &NodeMaintenance)>,
+    stopped: &[StoppedPod],
+    cluster: &Cluster,
+    now: Timestamp,
+) {
+    let missing = |(node, (began, object)): (&&str, &(Timestamp, &NodeMaintenance))| {
+        let uids: BTreeSet<&str> =
+            stopped.iter().filter(|pod| pod.node == **node).map(|pod| pod.uid.as_str()).collect();
+        let seen = i32::try_from(uids.len()).unwrap_or(i32::MAX);
+        let pods = replaced(object).saturating_sub(seen);
+        (pods > 0 && now.duration_since(*began) >= EVENT_TTL).then_some(((*node).to_owned(), *began, pods))
+    };
+    let missing: Vec<(String, Timestamp, i32)> = drained.iter().filter_map(missing).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let down = workloads_down(cluster).await;
+    for (node, began, pods) in missing {
+        let gap = match &down {
+            Ok(down) => {
+                let is_known = |workload: &Workload| {
+                    let outages = facts.outages.get(&node).into_iter().flatten();
+                    outages
+                        .map(|outage| &outage.workload)
+                        .any(|known| known.namespace == workload.namespace && known.owner == workload.owner)
+                };
+                let was_up =
+                    |workload: &&Workload| workload.unavailable_since.is_none_or(|since| since >= began);
+                let new = down.iter().filter(was_up).filter(|workload| !is_known(workload));
+                let down: Vec<String> = new
+                    .map(|workload| format!("{}/{}", workload.namespace, workload.owner))
+                    .take(MAX_NAMES)
+                    .collect();
+                if down.is_empty() {
+                    continue;
+                }
+                OutageGap::Expired { pods, down }
+            }
+            Err(_) => OutageGap::Expired { pods, down: Vec::new() },
+        };
+        facts.outage_gaps.entry(node).or_default().insert(gap);
     }
 }
+
+/// How many pods have left whose controllers replace them, as far as the status tells departures apart.
+fn replaced(object: &NodeMaintenance) -> i32 {
+    let gone = pods_gone(status(object));
+    Departures::of(status(object), gone)
+        .map_or(gone, |departures| i32::try_from(departures.moved).unwrap_or(i32::MAX))
+}
+
+/// The workloads of the cluster without a ready pod.
+async fn workloads_down(cluster: &Cluster) -> Result<Vec<Workload>, Unseen> {
+    let deployments: Api<Deployment> = Api::all(cluster.client());
+    let sets: Api<StatefulSet> = Api::all(cluster.client());
+    let limit = || ListParams::default().limit(MAX_WORKLOADS);
+    let (deployments, sets) = tokio::join!(
+        page(cluster, &deployments, "list deployments.apps", limit()),
+        page(cluster, &sets, "list statefulsets.apps", limit()),
+    );
+    let ((deployments, has_more), (sets, has_more_sets)) = (deployments?, sets?);
+    if has_more || has_more_sets {
+        return Err(Unseen::Failed(
+            String::from("list workloads"),
+            format!("there are more than {MAX_WORKLOADS}"),
+        ));
+    }
+    let workloads = deployments.iter().map(Workload::from).chain(sets.iter().map(Workload::from));
+    Ok(workloads.filter(Workload::is_down).collect())
+}
+
+/// Outages, each with its node, and the gap if not all warnings of the namespace were read.
+type OfNamespace = (Vec<(String, Outage)>, Option<OutageGap>);
 
 async fn of_namespace(
     cluster: &Cluster,
     namespace: &str,
     stopped: &[StoppedPod],
     drains: &BTreeMap<&str, Timestamp>,
-) -> Vec<(String, Outage)> {
+) -> Result<OfNamespace, Unseen> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), namespace);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
     let (deployments, sets) = tokio::join!(
         list(cluster, &deployments, "list deployments.apps", ListParams::default()),
         list(cluster, &sets, "list statefulsets.apps", ListParams::default()),
     );
-    let (deployments, sets) = (deployments.unwrap_or_default(), sets.unwrap_or_default());
+    let (deployments, sets) = (deployments?, sets?);
     let workloads = deployments.iter().map(Workload::from).chain(sets.iter().map(Workload::from));
     let down: Vec<Workload> = workloads.filter(Workload::is_down).collect();
     if down.is_empty() {
-        return Vec::new();
+        return Ok((Vec::new(), None));
     }
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
-    let Ok(pods) = list(cluster, &pods, "list pods", ListParams::default().limit(MAX_PODS)).await else {
-        return Vec::new();
-    };
-    let warned = warned_before(cluster, namespace, stopped).await;
+    let pods = list(cluster, &pods, "list pods", ListParams::default().limit(MAX_PODS)).await?;
+    let (warned, are_cut) = warned_before(cluster, namespace, stopped).await;
     let mut outages = Vec::new();
     for workload in down {
         for (node, began) in drains {
@@ -94,17 +218,26 @@ async fn of_namespace(
             read.warnings.clone_from(&known[&uid]);
         }
     }
-    outages
+    // Only where no condition shows since when, warnings matter.
+    let is_doubtful = outages.iter().any(|(_, outage)| outage.workload.unavailable_since.is_none());
+    let gap = (are_cut && is_doubtful).then(|| OutageGap::MoreWarnings(namespace.to_owned()));
+    Ok((outages, gap))
 }
 
-/// The uids of the pods of which there are warnings from before they were stopped: they may not have been Ready.
-async fn warned_before(cluster: &Cluster, namespace: &str, stopped: &[StoppedPod]) -> HashSet<String> {
-    let warnings = events(cluster, namespace, "type=Warning,involvedObject.kind=Pod").await;
+/// The uids of the pods of which there are warnings from before they were stopped: they may not have been Ready. And whether
+/// there are more warnings.
+async fn warned_before(
+    cluster: &Cluster,
+    namespace: &str,
+    stopped: &[StoppedPod],
+) -> (HashSet<String>, bool) {
+    let read = some_events(cluster, namespace, "type=Warning,involvedObject.kind=Pod").await;
+    let (warnings, is_cut) = read.unwrap_or_default();
     let first = |event: &Event| event.first_timestamp.as_ref().map(|at| at.0);
     let is_warned = |pod: &&StoppedPod| {
         warnings.iter().any(|event| {
             event.involved_object.uid.as_ref() == Some(&pod.uid) && first(event).is_none_or(|at| at < pod.at)
         })
     };
-    stopped.iter().filter(is_warned).map(|pod| pod.uid.clone()).collect()
+    (stopped.iter().filter(is_warned).map(|pod| pod.uid.clone()).collect(), is_cut)
 }

@@ -15,7 +15,8 @@ use crate::maintenance::changes::{
     surging_pod, waiting_pod,
 };
 use crate::maintenance::{
-    State, attached_volumes, condition, degraded, headline, hold, node, reason, status, stop_progress,
+    State, attached_volumes, condition, degraded, headline, hold, is_ending, node, reason, status,
+    stop_progress,
 };
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -32,12 +33,16 @@ pub enum LineDetail {
     Pods,
 }
 
-/// The lines that report a change; none if nothing changed that matters to people.
-pub(crate) fn lines(change: &MaintenanceChange, detail: LineDetail) -> Vec<Line> {
+/// The lines that report a change; none if nothing changed that matters to people. `lost_node`: whether the node of the
+/// maintenance is known to be deleted.
+pub(crate) fn lines(change: &MaintenanceChange, detail: LineDetail, lost_node: bool) -> Vec<Line> {
     let stopped = Line::default().with(Style::Good, "Stopped");
     match change {
-        MaintenanceChange::Updated { before, now } => update_lines(before.as_deref(), now, detail),
-        // What becomes of its node is not known here: it may have been cordoned before, or be deleted.
+        MaintenanceChange::Updated { before, now } => update_lines(before.as_deref(), now, detail, lost_node),
+        MaintenanceChange::Deleted(_) if lost_node => {
+            vec![stopped.and(": the node was deleted, and its maintenance has ended")]
+        }
+        // What becomes of its node is not known here: it may have been cordoned before.
         MaintenanceChange::Deleted(last) if last.metadata.deletion_timestamp.is_some() => {
             vec![stopped.and(": the maintenance has ended")]
         }
@@ -45,11 +50,16 @@ pub(crate) fn lines(change: &MaintenanceChange, detail: LineDetail) -> Vec<Line>
     }
 }
 
-fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: LineDetail) -> Vec<Line> {
+fn update_lines(
+    before: Option<&NodeMaintenance>,
+    now: &NodeMaintenance,
+    detail: LineDetail,
+    lost_node: bool,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     if before.is_none_or(|before| Phase::of(before) != Phase::of(now)) {
         let purpose = now.spec.reason.as_ref().filter(|_| before.is_none());
-        let headline = headline(now);
+        let headline = if lost_node && is_ending(now) { deleted_headline(now) } else { headline(now) };
         lines.push(match purpose {
             Some(purpose) => headline.and(" (reason: ").and(purpose).and(")"),
             None => headline,
@@ -69,6 +79,13 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail:
     }
     lines.extend(became_degraded(before, now));
     lines
+}
+
+/// The headline of a maintenance that ends because its node was deleted.
+fn deleted_headline(now: &NodeMaintenance) -> Line {
+    let state = State::of(now);
+    let line = Line::default().with(state.style(), state.word());
+    line.and(": the node was deleted, and its maintenance ends")
 }
 
 /// What a headline is about, without its numbers.

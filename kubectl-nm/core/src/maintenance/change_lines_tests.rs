@@ -16,7 +16,7 @@ fn check(before: Option<Value>, now: Value, lines: &[&str]) {
 }
 
 fn shown(change: &MaintenanceChange, detail: LineDetail) -> Vec<String> {
-    lines(change, detail).iter().map(ToString::to_string).collect()
+    lines(change, detail, false).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -237,6 +237,18 @@ fn creation_and_deletion_are_reported() {
             "name of the NodeMaintenance: other",
         ]
     );
+    let told = |change: MaintenanceChange| lines(&change, LineDetail::Nodes, true)[0].to_string();
+    let now = Arc::new(stopping(requested("n1")));
+    assert_eq!(
+        [
+            told(MaintenanceChange::Updated { before: None, now: now.clone() }),
+            told(MaintenanceChange::Deleted(now)),
+        ],
+        [
+            "Stopping: the node was deleted, and its maintenance ends",
+            "Stopped: the node was deleted, and its maintenance has ended",
+        ]
+    );
     for (last, line) in [
         (requested("n1"), "Stopped: the maintenance was deleted"),
         (stopping(requested("n1")), "Stopped: the maintenance has ended"),
@@ -256,7 +268,7 @@ fn the_hooks_that_a_drain_waits_for_are_reported_and_their_removal_too() {
     };
     let told = |before: Arc<NodeMaintenance>, now: Arc<NodeMaintenance>| {
         let change = MaintenanceChange::Updated { before: Some(before), now };
-        lines(&change, LineDetail::Nodes).iter().map(ToString::to_string).collect::<Vec<_>>()
+        lines(&change, LineDetail::Nodes, false).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let [both, one, none] = [held(&["a", "b"]), held(&["a"]), held(&[])];
     let started = told(Arc::new(requested("n1")), both.clone());

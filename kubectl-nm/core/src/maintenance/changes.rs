@@ -28,12 +28,17 @@ pub enum MaintenanceChange {
 }
 
 impl MaintenanceChange {
+    /// The maintenance as it is now, or as it was last.
+    pub fn object(&self) -> &NodeMaintenance {
+        match self {
+            Self::Updated { now, .. } => now,
+            Self::Deleted(last) => last,
+        }
+    }
+
     /// Node of the maintenance.
     pub fn node(&self) -> &str {
-        match self {
-            Self::Updated { now, .. } => node(now),
-            Self::Deleted(last) => node(last),
-        }
+        node(self.object())
     }
 }
 

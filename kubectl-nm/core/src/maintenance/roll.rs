@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 use nm_shared::api::roll_state::SeenRoll;
+use nm_shared::cluster::pod::DrainPod;
+use nm_shared::drain::plan::StayReason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::args::duration::age;
-use crate::maintenance::fields::roll_name;
+use crate::maintenance::fields::{ROLL_LABEL, roll_name};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 
@@ -161,6 +163,16 @@ impl RollRunners {
         self.halts().filter(|(name, _)| names.contains(name)).collect()
     }
 
+    /// The paused rolls that these maintenances are part of, by name, with who paused them, and when, if that is known.
+    pub fn pauses_of<'a>(
+        &self,
+        shown: impl IntoIterator<Item = &'a NodeMaintenance>,
+    ) -> BTreeMap<&str, Option<&Pause>> {
+        let names: BTreeSet<&str> = shown.into_iter().filter_map(roll_name).collect();
+        let paused = self.0.iter().filter(|(name, seen)| seen.is_paused() && names.contains(name.as_str()));
+        paused.map(|(name, seen)| (name.as_str(), seen.pause.as_ref())).collect()
+    }
+
     /// Why a roll has halted.
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
         self.0.get(roll)?.halt()
@@ -210,6 +222,28 @@ pub fn halted_line(roll: &str, halt: &Halt, flags: &str) -> Line {
     Line::new(format!("roll {roll} "))
         .with(Style::Bad, "halted")
         .and(format!(": {}; {status} shows more", halt.message))
+}
+
+/// That a roll is paused, by whom and since when, and the command that continues it. `flags` are the connection flags of the
+/// command, each with a space before it.
+pub fn paused_line(roll: &str, pause: Option<&Pause>, flags: &str) -> Line {
+    let resume = format!("`kubectl nm roll resume {}{flags}`", shell_quoted(roll));
+    let by = pause.map(|Pause { by, at }| {
+        let at = Timestamp::from_second(at.as_second()).unwrap_or(*at);
+        format!(" by {by} since {at}")
+    });
+    Line::new(format!("roll {roll} is "))
+        .with(Style::Busy, "paused")
+        .and(by.unwrap_or_default())
+        .and(format!(": no further node, command or Job begins; {resume} continues it"))
+}
+
+/// Why a pod stays: what runs the action of a roll stays because the roll wants it so.
+pub fn stay_words(pod: &DrainPod, reason: StayReason) -> String {
+    match pod.labels.get(ROLL_LABEL) {
+        Some(roll) if reason == StayReason::NotSelected => format!("runs the action of roll {roll}"),
+        _ => reason.word().to_owned(),
+    }
 }
 
 /// `paused by ada@laptop 12m ago`, as far as that is known.

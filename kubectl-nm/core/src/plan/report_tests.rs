@@ -131,6 +131,19 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
 }
 
 #[test]
+fn the_own_pod_of_a_roll_is_not_said_to_be_excluded_by_a_pod_selector() {
+    let label = "kubectl-nm.dev/roll";
+    let drain: DrainSpec = serde_json::from_value(json!({"podSelector":
+        {"matchExpressions": [{"key": label, "operator": "DoesNotExist"}]}}))
+    .unwrap();
+    let mut own = Pod::clone(&pod("kernel-0", &json!({"name": "v"})));
+    own.metadata.labels = Some([(label.to_owned(), String::from("kernel"))].into());
+    let text = lines(&report(&["n1"], Some(&drain), snapshot(&["n1", "n2"], vec![Arc::new(own)]), &[]));
+    assert!(text.contains(" staying   runs the action of roll kernel\n"), "{text}");
+    assert!(!text.contains("podSelector"), "{text}");
+}
+
+#[test]
 fn force_deletion_is_warned_of() {
     let forced = DrainSpec { grace_period_seconds: 0, ..DrainSpec::default() };
     let warning = forced.warning().unwrap();

@@ -13,6 +13,7 @@ use nm_shared::forecast::capacity::CapacityEstimate;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
 
 use crate::args::duration;
+use crate::maintenance::roll::stay_words;
 use crate::plan::harm::{self, Harm};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
@@ -79,7 +80,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
 
 pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
-        PodOutcome::Stays(reason) => vec![reason.word().to_owned()],
+        PodOutcome::Stays(reason) => vec![stay_words(&forecast.pod, *reason)],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
             "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",

@@ -3,6 +3,7 @@
 //! [`event_loop`] turns the watch, the clock and Ctrl-C into events; [`goal_tracker`] decides when the watch is over;
 //! [`wait_reporter`] and [`ndjson`] show what happens.
 
+pub mod deleted_nodes;
 pub mod event_loop;
 pub mod exit_summary;
 pub mod goal_tracker;

@@ -18,6 +18,7 @@ use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
 use crate::maintenance::{State, attached_volumes, node, status, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
+use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
 
@@ -77,6 +78,8 @@ struct MaintenanceRecord<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     attached_volumes: &'a [AttachedVolume],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    node_deleted: bool,
 }
 
 #[derive(Serialize)]
@@ -164,12 +167,20 @@ pub struct NdjsonReporter<'a> {
     tracker: GoalTracker,
     live: bool,
     results: Vec<NodeResult>,
+    /// The maintenances whose nodes were deleted, where that is known.
+    deleted_nodes: Option<&'a DeletedNodes>,
 }
 
 impl<'a> NdjsonReporter<'a> {
     /// Prints to `out`, with the times of the clock `now`.
     pub fn new(out: &'a mut Output, now: &'a dyn Fn() -> Timestamp, tracker: GoalTracker) -> Self {
-        Self { out, now, tracker, live: true, results: Vec::new() }
+        Self { out, now, tracker, live: true, results: Vec::new(), deleted_nodes: None }
+    }
+
+    /// Reports of maintenances that their nodes were deleted.
+    #[must_use]
+    pub fn with_deleted_nodes(self, deleted_nodes: &'a DeletedNodes) -> Self {
+        Self { deleted_nodes: Some(deleted_nodes), ..self }
     }
 
     /// Whether a maintenance has not begun.
@@ -236,7 +247,15 @@ impl<'a> NdjsonReporter<'a> {
                     vec![RecordBody::Node(gone)]
                 }
             };
-            bodies.into_iter().try_for_each(|body| self.print(body))?;
+            let node_deleted = self.deleted_nodes.is_some_and(|deleted| deleted.has(change.object()));
+            for body in bodies {
+                self.print(match body {
+                    RecordBody::Node(record) => {
+                        RecordBody::Node(MaintenanceRecord { node_deleted, ..record })
+                    }
+                    other => other,
+                })?;
+            }
         }
         for (target, outcome) in update.settled {
             let result = match outcome {
@@ -311,6 +330,7 @@ fn maintenance_record(object: &NodeMaintenance) -> MaintenanceRecord<'_> {
         reason: object.spec.reason.as_deref(),
         error: &status.last_error,
         attached_volumes: attached_volumes(object),
+        node_deleted: false,
     }
 }
 

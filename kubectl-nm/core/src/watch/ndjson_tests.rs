@@ -143,3 +143,18 @@ fn stale_data_is_never_marked_as_live() {
     assert_eq!((&lines[4]["type"], &lines[4]["state"]), (&json!("node"), &json!("gone")));
     assert_eq!(lines[5], json!({"type": "done", "exitCode": 130, "result": "interrupted", "nodes": []}));
 }
+
+#[test]
+fn a_node_that_was_deleted_is_marked_in_the_lines_of_its_maintenance() {
+    let (mut out, captured) = output();
+    let object = requested("n1");
+    let deleted = DeletedNodes::known(&[&uid(&object)]);
+    let tracker = GoalTracker::new(vec![], ExitCondition::Never);
+    let mut reporter = NdjsonReporter::new(&mut out, &noon, tracker).with_deleted_nodes(&deleted);
+    let gone = change(WatchChange::Deleted(Arc::new(stopping(object.clone()))));
+    for event in list(vec![object]).into_iter().chain([gone]) {
+        let _ = reporter.react(event).unwrap();
+    }
+    let last: Value = serde_json::from_str(captured.data().lines().last().unwrap()).unwrap();
+    assert_eq!((&last["state"], &last["nodeDeleted"]), (&json!("gone"), &json!(true)));
+}

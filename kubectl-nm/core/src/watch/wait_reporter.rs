@@ -16,10 +16,14 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::roll::{Halt, RollRunners, halted_line};
-use crate::maintenance::{State, drain_result, headline, hold, node, stop_progress, uid};
+use crate::maintenance::roll::{
+    Halt, Pause, RollRunners, halted_line, paused_line, paused_words, planned_begin,
+};
+use crate::maintenance::{State, drain_result, headline, hold, node, roll_name, stop_progress, uid};
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
+use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
@@ -51,6 +55,10 @@ pub struct WaitReporter<'a> {
     endings: BTreeMap<String, String>,
     /// The rolls of the watched nodes that have halted, as they were reported.
     halts: BTreeMap<String, Halt>,
+    /// The rolls of the watched nodes that are paused, as they were reported.
+    pauses: BTreeMap<String, Option<Pause>>,
+    /// The maintenances whose nodes were deleted, where that is known.
+    deleted_nodes: Option<&'a DeletedNodes>,
 }
 
 impl<'a> WaitReporter<'a> {
@@ -65,6 +73,8 @@ impl<'a> WaitReporter<'a> {
             is_active: false,
             endings: BTreeMap::new(),
             halts: BTreeMap::new(),
+            pauses: BTreeMap::new(),
+            deleted_nodes: None,
         }
     }
 
@@ -72,6 +82,21 @@ impl<'a> WaitReporter<'a> {
     #[must_use]
     pub fn with_endings(self, endings: BTreeMap<String, String>) -> Self {
         Self { endings, ..self }
+    }
+
+    /// Reports of maintenances that their nodes were deleted.
+    #[must_use]
+    pub fn with_deleted_nodes(self, deleted_nodes: &'a DeletedNodes) -> Self {
+        Self { deleted_nodes: Some(deleted_nodes), ..self }
+    }
+
+    /// What has been watched.
+    pub fn into_tracker(self) -> GoalTracker {
+        self.tracker
+    }
+
+    fn has_lost_node(&self, uid: &str) -> bool {
+        self.deleted_nodes.is_some_and(|deleted| deleted.has_uid(uid))
     }
 
     /// Whether a maintenance has not begun.
@@ -131,10 +156,7 @@ impl<'a> WaitReporter<'a> {
             && self.tracker.goal() == Some(Goal::Stopped);
         // The line about a reached goal has everything.
         let is_reached = |change: &&MaintenanceChange| {
-            let uid = match change {
-                MaintenanceChange::Updated { now, .. } => uid(now),
-                MaintenanceChange::Deleted(last) => uid(last),
-            };
+            let uid = uid(change.object());
             let is_target = |(target, outcome): &(WaitTarget, TargetOutcome)| {
                 target.uid == uid && *outcome == TargetOutcome::Reached
             };
@@ -145,7 +167,7 @@ impl<'a> WaitReporter<'a> {
         for change in shown {
             self.report_change(change)?;
         }
-        self.report_halts()?;
+        self.report_rolls()?;
         if update.is_first_list {
             self.report_missing();
         }
@@ -188,7 +210,7 @@ impl<'a> WaitReporter<'a> {
             return Ok(());
         }
         let detail = if self.out.is_verbose() { LineDetail::Pods } else { LineDetail::Nodes };
-        for line in lines(change, detail) {
+        for line in lines(change, detail, self.has_lost_node(&uid(change.object()))) {
             self.is_active = true;
             match self.mode {
                 ReportMode::Log(now) => {
@@ -202,21 +224,25 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Reports each roll of the watched nodes that has halted since the last change. Whoever stops a maintenance does not wait
-    /// for its roll.
-    fn report_halts(&mut self) -> Result<(), Error> {
+    /// Reports each roll of the watched nodes that has halted, or was paused, since the last change. Whoever stops a maintenance
+    /// does not wait for its roll.
+    fn report_rolls(&mut self) -> Result<(), Error> {
         let is_stop = matches!(self.mode, ReportMode::Progress) && self.tracker.goal() == Some(Goal::Stopped);
         let cache = self.tracker.cache();
         if is_stop || !cache.is_complete() {
             return Ok(());
         }
         let rolls = RollRunners::of(cache.all().map(AsRef::as_ref));
-        let halts = rolls.halts_of(cache.objects());
-        for (roll, halt) in &halts {
-            if self.halts.get(*roll) == Some(*halt) {
-                continue;
-            }
-            let line = halted_line(roll, halt, self.flags);
+        let (halts, pauses) = (rolls.halts_of(cache.objects()), rolls.pauses_of(cache.objects()));
+        let new_halts = halts.iter().filter(|(roll, halt)| self.halts.get(**roll) != Some(*halt));
+        let mut lines: Vec<Line> =
+            new_halts.map(|(roll, halt)| halted_line(roll, halt, self.flags)).collect();
+        let is_known = |roll: &str, pause: Option<&Pause>| {
+            self.pauses.get(roll).is_some_and(|known| known.as_ref() == pause)
+        };
+        let new_pauses = pauses.iter().filter(|(roll, pause)| !is_known(roll, **pause));
+        lines.extend(new_pauses.map(|(roll, pause)| paused_line(roll, *pause, self.flags)));
+        for line in lines {
             self.is_active = true;
             match self.mode {
                 ReportMode::Log(now) => self.out.data(&timestamp(now()).and(" ").join(line))?,
@@ -224,6 +250,7 @@ impl<'a> WaitReporter<'a> {
             }
         }
         self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
+        self.pauses = pauses.into_iter().map(|(roll, pause)| (roll.to_owned(), pause.cloned())).collect();
         Ok(())
     }
 
@@ -254,6 +281,9 @@ impl<'a> WaitReporter<'a> {
             let problem = match outcome {
                 TargetOutcome::Reached => {
                     let result = match self.tracker.goal() {
+                        Some(Goal::Stopped) if self.has_lost_node(uid) => {
+                            Some(String::from("the node was deleted"))
+                        }
                         Some(Goal::Stopped) => self.endings.get(node).cloned(),
                         _ => self.tracker.cache().get(uid).and_then(|object| drain_result(object)),
                     };
@@ -267,6 +297,9 @@ impl<'a> WaitReporter<'a> {
                 }
                 TargetOutcome::Failed(error) if error.is_empty() => String::from("the maintenance failed"),
                 TargetOutcome::Failed(error) => format!("the maintenance failed: {error}"),
+                TargetOutcome::Deleted if self.has_lost_node(uid) => {
+                    String::from("the node was deleted before it was drained, and its maintenance with it")
+                }
                 // Who deletes an object is in no object.
                 TargetOutcome::Deleted => {
                     let object = self.tracker.cache().get(uid);
@@ -302,10 +335,11 @@ impl<'a> WaitReporter<'a> {
             return Ok(());
         }
         let now = Timestamp::now();
+        let rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         for target in self.tracker.open() {
             let object = self.tracker.cache().get(&target.uid);
             if let Some(reason) =
-                object.and_then(|object| stall_reason(object, self.tracker.goal(), self.flags, now))
+                object.and_then(|object| stall_reason(object, self.tracker.goal(), &rolls, self.flags, now))
             {
                 self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
@@ -359,7 +393,13 @@ pub fn timestamp(now: Timestamp) -> Line {
 }
 
 /// Why a maintenance makes no progress towards the goal, as far as its object shows that.
-fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str, now: Timestamp) -> Option<String> {
+fn stall_reason(
+    object: &NodeMaintenance,
+    goal: Option<Goal>,
+    rolls: &RollRunners,
+    flags: &str,
+    now: Timestamp,
+) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => {
@@ -373,6 +413,18 @@ fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>, flags: &str, now: 
         }
         (Goal::Drained, State::Draining | State::Blocked) => {
             hold(object).map(|hold| format!("waiting for {hold}"))
+        }
+        // Resumed alone, the node would not wait for the gates and the limit of its roll.
+        (Goal::Drained, State::Planned) if roll_name(object).is_some() => {
+            let roll = roll_name(object).unwrap_or_default();
+            let command = |verb: &str| format!("`kubectl nm roll {verb} {}{flags}`", shell_quoted(roll));
+            let planned = format!("the maintenance {}", planned_begin(object));
+            Some(if rolls.is_paused(roll) {
+                let paused = paused_words(rolls.pause(roll), now);
+                format!("{planned}, which is {paused}; {} continues it", command("resume"))
+            } else {
+                format!("{planned}; {} shows how far it is", command("status"))
+            })
         }
         (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
             "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",

@@ -440,3 +440,58 @@ fn a_roll_that_halts_is_reported_once_to_those_who_watch_a_node_of_it() {
     assert_eq!(captured.messages(), halted.repeat(2));
     assert_eq!(wait(Goal::Stopped, &["n1"], events()).1.messages(), "");
 }
+
+#[test]
+fn a_node_that_was_deleted_is_reported_with_the_end_of_its_maintenance() {
+    let deleted = DeletedNodes::known(&[&uid(&requested("n1"))]);
+    let play_with = |goal: Goal, first: NodeMaintenance, events: Vec<LoopEvent>| {
+        let (mut out, captured) = output();
+        let tracker = GoalTracker::for_targets(goal, vec![WaitTarget::from(&requested("n1"))]);
+        let reporter = WaitReporter::new(&mut out, ReportMode::Progress, tracker, "");
+        let events = list(vec![first]).into_iter().chain(events).collect();
+        let exit = play(reporter.with_deleted_nodes(&deleted), events).unwrap();
+        (exit, captured)
+    };
+    let ends = vec![applied(2, stopping(requested("n1")))];
+    let (exit, captured) = play_with(Goal::Drained, with_status("n1", running(40, &[])), ends);
+    assert_eq!(exit, Some(Exit::Lost));
+    let ends = "node/n1: Stopping: the node was deleted, and its maintenance ends\n\
+                node/n1: the node was deleted before it was drained, and its maintenance with it\n";
+    assert!(captured.messages().contains(ends), "{}", captured.messages());
+    let gone = vec![change(WatchChange::Deleted(Arc::new(stopping(requested("n1")))))];
+    let (exit, captured) = play_with(Goal::Stopped, stopping(requested("n1")), gone);
+    assert_eq!(exit, Some(Exit::Done));
+    assert_eq!(captured.data(), "node/n1 maintenance stopped: the node was deleted\n");
+}
+
+#[test]
+fn a_wait_for_a_node_of_a_paused_roll_says_who_paused_it_and_how_it_continues() {
+    let planned = |version: u32, paused: bool| {
+        let mut object = with_status(
+            "n1",
+            json!({"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True",
+            "reason": "Planned", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
+        );
+        object.metadata.labels = Some([(String::from("kubectl-nm.dev/roll"), String::from("kernel"))].into());
+        let pause = json!({"by": "ada@laptop", "at": "2026-01-02T03:04:05Z"});
+        let state =
+            json!({"revision": version, "paused": paused, "pause": paused.then_some(pause)}).to_string();
+        object.metadata.annotations = Some([(String::from("kubectl-nm.dev/roll-state"), state)].into());
+        versioned(version, object)
+    };
+    let mut events = list(vec![planned(1, false)]);
+    events.extend([
+        applied(2, planned(2, true)),
+        LoopEvent::Heartbeat,
+        applied(4, planned(4, false)),
+        LoopEvent::Heartbeat,
+    ]);
+    let messages = wait(Goal::Drained, &["n1"], events).1.messages();
+    let paused = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job begins; \
+                  `kubectl nm roll resume kernel` continues it\n";
+    assert_eq!(messages.matches(paused).count(), 1, "{messages}");
+    let stalled =
+        "node/n1: the maintenance begins when its turn in roll kernel comes, which is paused by ada@laptop ";
+    assert_eq!(messages.matches(stalled).count(), 1, "{messages}");
+    assert!(messages.ends_with("comes; `kubectl nm roll status kernel` shows how far it is\n"), "{messages}");
+}

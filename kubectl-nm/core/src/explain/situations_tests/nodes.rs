@@ -106,14 +106,19 @@ fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_fi
         "The budget can never allow an eviction: maxUnavailable is 0, and it has 1 pod. A replacement fits on no other node: its \
          nodeSelector kubernetes.io/hostname=n1 selects only n1, which is in maintenance."
     );
-    assert_eq!(cause.commands, [EDIT, EDIT_BUDGET]);
+    assert_eq!(cause.commands, [EDIT, EDIT_BUDGET, STOP]);
+    assert!(cause.advice.ends_with("; or stop the maintenance, and the pod stays"), "{cause:#?}");
     check_harmless(&cause);
     let alone = only(Situation { nodes: vec![cordoned("n1")], ..never() }.causes());
     assert!(
         alone.what[1].ends_with("A replacement fits on no other node: n1 is in maintenance."),
         "{alone:#?}"
     );
-    assert_eq!(alone.commands, [EDIT_BUDGET], "no Deployment can replace its pods first without a node");
+    assert_eq!(
+        alone.commands,
+        [EDIT_BUDGET, STOP],
+        "no Deployment can replace its pods first without a node"
+    );
 }
 
 #[test]
@@ -125,10 +130,10 @@ fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_ev
     };
     let allow_one = "kubectl -n shop patch pdb web --type=merge -p '{\"spec\":{\"maxUnavailable\":1}}'";
     for (pods, is_set, commands) in [
-        (1, false, vec![EDIT_BUDGET]),
-        (1, true, vec![EDIT_BUDGET]),
-        (3, false, vec![allow_one]),
-        (3, true, vec![allow_one]),
+        (1, false, vec![EDIT_BUDGET, STOP]),
+        (1, true, vec![EDIT_BUDGET, STOP]),
+        (3, false, vec![allow_one, STOP]),
+        (3, true, vec![allow_one, STOP]),
     ] {
         let (spec, value) = all();
         let mut situation = never(spec, value, pods);
@@ -159,4 +164,25 @@ fn the_node_that_is_explained_is_the_last_to_be_returned_to_service() {
     let cause = only(situation.causes());
     assert_eq!(cause.advice, "Add a node, or return one of these nodes to service");
     assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n3", STOP]);
+}
+
+#[test]
+fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_drained_node() {
+    let third = pending(
+        "Unschedulable",
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.",
+    );
+    let situation = Situation { nodes: two_nodes(), ..beside(third.clone()) };
+    let cause = only(situation.causes());
+    assert_eq!(
+        cause.advice,
+        "Add capacity, or check what the pods request and select, and their volume claims; or stop the maintenance, whose node \
+         they suit"
+    );
+    assert_eq!(cause.commands.last().map(String::as_str), Some(STOP));
+    check_harmless(&cause);
+
+    let elsewhere = edited(third, "/spec/nodeSelector", json!({"pool": "none"}));
+    let cause = only(Situation { nodes: two_nodes(), ..beside(elsewhere) }.causes());
+    assert!(!cause.commands.contains(&STOP.to_owned()), "{cause:#?}");
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::explain::cluster_facts::{Outage, ReadPod, StoppedPod, UnreadyNode, Workload};
+use crate::explain::cluster_facts::{Outage, OutageGap, ReadPod, StoppedPod, UnreadyNode, Workload};
 
 const BEGAN: &str = "2026-01-02T03:04:05Z";
 
@@ -195,4 +195,49 @@ fn a_budget_over_several_workloads_is_not_judged_by_the_first_of_its_pods() {
     };
     assert!(no_node(vec![pinned("web-0"), pinned("web-1")]));
     assert!(!no_node(vec![pinned("web-0"), ready("web-1", "n1")]), "another pod fits n2");
+}
+
+#[test]
+fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
+    let forbidden = || OutageGap::Unseen(Unseen::Forbidden("list events".into()));
+    let expired =
+        |down: &[&str]| OutageGap::Expired { pods: 2, down: down.iter().map(ToString::to_string).collect() };
+    for (gap, sentence, passes) in [
+        (forbidden(), "Not known, because you have no permission to list events.", true),
+        (
+            OutageGap::MoreEvents(5000),
+            "Only 5000 events about stopped pods were read, and there are more: pods may have left without being seen.",
+            false,
+        ),
+        (
+            OutageGap::MoreNamespaces(1),
+            "Pods of 1 more namespace left, whose workloads were not checked.",
+            false,
+        ),
+        (
+            OutageGap::MoreWarnings("shop".into()),
+            "There are more warnings about pods in shop than are read: a workload may have been down before the drain.",
+            false,
+        ),
+        (
+            expired(&["shop/deploy/web"]),
+            "The events of 2 pods that have left are not there any more: shop/deploy/web has no ready pod, perhaps since the drain.",
+            true,
+        ),
+        (
+            expired(&[]),
+            "The events of 2 pods that have left are not there any more, so the workloads of these pods are not known.",
+            true,
+        ),
+    ] {
+        let outage_gaps = [("n1".to_owned(), [gap].into())].into();
+        let causes = explained(&drained(), &ClusterFacts { outage_gaps, ..ClusterFacts::default() });
+        let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+        assert_eq!(
+            cause.what,
+            ["It is not known of all workloads whose pods left n1 whether they have a ready pod."]
+        );
+        assert_eq!(cause.unseen, [sentence]);
+        assert!(cause.is_outage && cause.passes == passes, "{cause:#?}");
+    }
 }

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy::in_short;
-use nm_core::maintenance::ROLL_LABEL;
-use nm_shared::drain::plan::{StayReason, Verdict};
+use nm_core::maintenance::roll::stay_words;
+use nm_shared::drain::plan::Verdict;
 use nm_shared::drain::pod_state::{self, PodStanding};
 use nm_shared::{BlockFacts, BlockReason, PodState};
 
@@ -42,11 +42,7 @@ impl PodProgress {
     /// The progress of a pod with that verdict, from the pod alone.
     pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
         if let Verdict::Stay(reason) = verdict {
-            let message = match pod.pod.labels.get(ROLL_LABEL) {
-                Some(roll) if reason == StayReason::NotSelected => format!("runs the action of roll {roll}"),
-                _ => reason.word().to_owned(),
-            };
-            return Self { message, ..PodState::Staying.into() };
+            return Self { message: stay_words(&pod.pod, reason), ..PodState::Staying.into() };
         }
         let Some(PodStanding { state, blocker, .. }) = pod_state::visible_state(&pod.pod, verdict, None, now)
         else {

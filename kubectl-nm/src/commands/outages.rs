@@ -1,0 +1,61 @@
+//! The workloads that drains left without a ready pod, at the end of a wait. While nodes drain, `explain` finds them: it takes
+//! several requests, and a pod that is being replaced is nothing to report with each change.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_core::client::cluster::Cluster;
+use nm_core::error::exit::Exit;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::{outage_causes, read_outages};
+use nm_core::maintenance::{node, pods_gone, status};
+use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::output::Output;
+use nm_core::terminal::text::{Line, Style, counted};
+use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
+use nm_shared::NodeMaintenance;
+use tokio::time::timeout;
+
+/// How long it may take to find them.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// How many are named.
+const MAX_OUTAGES: usize = 5;
+
+/// Names the workloads that the drains left without a ready pod, at the end of a wait for drains, as far as that can be found out
+/// at once. The exit code does not depend on it.
+pub(super) async fn report(tracker: &GoalTracker, exit: Exit, cluster: &Cluster, out: &mut Output) {
+    let waits_for_drains = match tracker.exit_condition() {
+        ExitCondition::Goal(goal) => goal == Goal::Drained,
+        ExitCondition::AllComplete => true,
+        ExitCondition::Never => false,
+    };
+    if !waits_for_drains || !matches!(exit, Exit::Done | Exit::Failed | Exit::TimedOut) {
+        return;
+    }
+    let mut facts = ClusterFacts::default();
+    let is_watched = |object: &&NodeMaintenance| {
+        tracker.nodes().is_empty() || tracker.nodes().iter().any(|name| name == node(object))
+    };
+    let all = tracker.cache().all().map(AsRef::as_ref).filter(is_watched);
+    let explained = all.filter(|object| pods_gone(status(object)) > 0);
+    let read = read_outages::add(&mut facts, explained, cluster, Timestamp::now());
+    if timeout(MAX_WAIT, Box::pin(read)).await.is_err() {
+        return;
+    }
+    let outages = outage_causes::summary(&facts);
+    for (name, words) in outages.iter().take(MAX_OUTAGES) {
+        out.message(&Line::new(format!("node/{name}: ")).with(Style::Bad, words));
+    }
+    let more = outages.len().saturating_sub(MAX_OUTAGES);
+    if more > 0 {
+        out.message(&Line::new(format!("and {} without a ready pod", counted(more, "more workload"))));
+    }
+    let nodes: BTreeSet<&str> = outages.iter().map(|(name, _)| *name).collect();
+    let names: String = nodes.into_iter().map(|name| format!(" {}", shell_quoted(name))).collect();
+    if !outages.is_empty() {
+        let flags = cluster.flags();
+        out.message(&Line::new(format!("hint: `kubectl nm explain{names}{flags}` shows why")));
+    }
+}
