@@ -80,7 +80,7 @@ pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>,
     let maintenance = model.fleet.maintenance_of(&open.name);
     facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
     if let Some(maintenance) = maintenance {
-        progress(model, maintenance, canvas, line(screen.summary, 1));
+        progress(model, open, maintenance, canvas, line(screen.summary, 1));
     }
 }
 
@@ -140,7 +140,13 @@ fn facts(
     }
 }
 
-fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
+fn progress(
+    model: &Model,
+    open: &OpenNode,
+    maintenance: &NodeMaintenance,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
     let row = FleetRow::of(maintenance);
     let mut x = area.x + 1;
     if area.width >= 60 {
@@ -153,6 +159,13 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
     x = canvas.write(area, x, &far, Tone::Strong) + 2;
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
         x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
+    }
+    // The rows have these pods too, so they would not add up.
+    let later = open.pods.later();
+    if later > 0 {
+        x = canvas
+            .write_whole(area, x, &format!("+{later} came later"), Tone::Quiet)
+            .map_or(x, |end| end + 2);
     }
     legend(&status(maintenance).pod_counts, canvas, area, x);
 }
