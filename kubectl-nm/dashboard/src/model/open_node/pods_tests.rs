@@ -200,6 +200,7 @@ fn pods_that_disappear_are_kept_as_gone_also_after_a_relist() {
 fn a_pod_that_comes_after_the_drain_began_is_named_as_one_that_its_status_does_not_count() {
     let (before, begun) = (with_status("n1", json!({"phase": "Pending"})), running(&json!({})));
     let mut pods = PodList::default();
+    pods.apply_status(Some(&before), now());
     pods.list(&[plain("a")], Some(&before), now());
     pods.apply(&plain("b"), Some(&before), now());
     pods.apply(&plain("a"), Some(&begun), now());
