@@ -10,7 +10,7 @@ use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
-use crate::observed::{NodeView, Observed, shown};
+use crate::observed::{HealthCheck, NodeView, Observed, shown};
 use crate::record::{ActionRecord, ActionState, Halt, Health, NodeRecord, RollNode, Step};
 use crate::settings::RollSettings;
 
@@ -75,6 +75,9 @@ pub(super) fn paused_action(again: Option<&Again>) -> String {
         Some(again) => format!("the roll is paused; its action {}", again.words(false)),
     }
 }
+
+/// The last check of a node that has to be Ready for a while begins at most this long before that time is over.
+pub(crate) const LAST_CHECKS: SignedDuration = SignedDuration::from_secs(2);
 
 /// For how long a node has to be Ready before it returns to service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,21 +301,29 @@ impl Gates<'_> {
         if let Some(problem) = problem(node, view) {
             return Some(problem);
         }
-        match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
-            Some(Health::Waiting(why)) => return Some(why.clone()),
-            Some(Health::Healthy) => {}
+        let check = match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
+            Some(HealthCheck { health: Health::Waiting(why), .. }) => return Some(why.clone()),
+            Some(check) => check,
             None => return Some(String::from("checking its DaemonSet pods")),
+        };
+        let ready =
+            self.ready_time(node).filter(|ready| ready.left(self.observed.now) <= SignedDuration::ZERO);
+        match ready {
+            None => Some(format!("has to be Ready for {}", shown(self.settings.min_ready_seconds))),
+            // A slow read may have kept the last checks from beginning.
+            Some(ready) if ready.left(check.began) > LAST_CHECKS || check.began < ready.since => {
+                Some(String::from("checking its DaemonSet pods again"))
+            }
+            Some(_) => None,
         }
-        let is_over = |ready: ReadyTime| ready.left(self.observed.now) <= SignedDuration::ZERO;
-        let is_stable = self.ready_time(node).is_some_and(is_over);
-        (!is_stable).then(|| format!("has to be Ready for {}", shown(self.settings.min_ready_seconds)))
     }
 
     /// For how long a node is Ready without new pressure, if that is all that it waits for.
     pub(super) fn ready_time(&self, node: &RollNode) -> Option<ReadyTime> {
         let view = self.observed.nodes.get(node.node())?;
-        let health = self.observed.health.get(&(node.node().to_owned(), Step::Checking));
-        let is_healthy = problem(node, Some(view)).is_none() && health == Some(&Health::Healthy);
+        let check = self.observed.health.get(&(node.node().to_owned(), Step::Checking));
+        let is_healthy =
+            problem(node, Some(view)).is_none() && check.is_some_and(|check| check.health == Health::Healthy);
         if node.record.step != Step::Checking || node.is_leaving() || !is_healthy {
             return None;
         }
@@ -356,10 +367,11 @@ impl Gates<'_> {
         if let Some(problem) = problem(node, view) {
             return Some(problem);
         }
+        let ready_since = view.and_then(|view| view.ready_since);
         match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
-            Some(Health::Healthy) => None,
-            Some(Health::Waiting(why)) => Some(why.clone()),
-            None => Some(String::from("checking the workloads affected by its drain")),
+            Some(HealthCheck { health: Health::Waiting(why), .. }) => Some(why.clone()),
+            Some(check) if ready_since.is_some_and(|since| since <= check.began) => None,
+            _ => Some(String::from("checking the workloads affected by its drain")),
         }
     }
 

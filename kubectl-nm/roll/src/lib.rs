@@ -16,6 +16,7 @@ pub mod command;
 pub mod decide;
 mod departures;
 pub mod error;
+pub mod finisher;
 mod gates;
 mod halt_event;
 pub mod health;

@@ -61,7 +61,8 @@ pub struct Observed {
     pub(crate) is_current: bool,
     /// The nodes of the cluster, by name.
     pub nodes: BTreeMap<String, NodeView>,
-    pub(crate) health: BTreeMap<(String, Step), Health>,
+    /// The last check of each node in its step.
+    pub(crate) health: BTreeMap<(String, Step), HealthCheck>,
     /// When this program first saw each node in its step.
     pub(crate) steps: BTreeMap<String, SeenStep>,
     /// When this program first saw each blocked pod, by its node, its name and the time since when it is blocked.
@@ -87,6 +88,13 @@ pub struct Observed {
     pub(crate) missing: BTreeMap<String, Timestamp>,
     /// Who aborted the roll. It is kept here because the record may be deleted before it is read.
     pub(crate) aborted: Option<String>,
+}
+
+/// The result of a check, and when the check began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HealthCheck {
+    pub(crate) health: Health,
+    pub(crate) began: Timestamp,
 }
 
 /// When this program first saw a node in its step, by its own clock: the times in the objects are by the clocks of others.
@@ -172,7 +180,12 @@ impl Observed {
             is_current: true,
             nodes,
             steps: steps.collect(),
-            health: probed.map(|one| ((one.node.clone(), one.step), one.health.clone())).collect(),
+            health: probed
+                .map(|one| {
+                    let check = HealthCheck { health: one.health.clone(), began: now };
+                    ((one.node.clone(), one.step), check)
+                })
+                .collect(),
             actions: acting
                 .map(|node| ((node.node().to_owned(), node.record.step), ActionState::Running))
                 .collect(),
@@ -182,10 +195,10 @@ impl Observed {
 
     /// The health of the nodes that are probed now, for the record.
     pub(super) fn probed(&self) -> Vec<ProbedHealth> {
-        let probed = self.health.iter().map(|((node, step), health)| ProbedHealth {
+        let probed = self.health.iter().map(|((node, step), check)| ProbedHealth {
             node: node.clone(),
             step: *step,
-            health: health.clone(),
+            health: check.health.clone(),
         });
         probed.take(MAX_PROBED).collect()
     }
@@ -229,11 +242,13 @@ impl Observed {
         self.health.clear();
     }
 
-    /// Notes the result of a check that began at this time, unless the cluster was not seen since then.
+    /// Notes the result of a check that began at this time, unless the cluster was not seen since then, or the node was not in
+    /// this step yet.
     pub(super) fn note_health(&mut self, node: String, step: Step, health: Health, began: Timestamp) {
         let is_old = self.lost_since.is_some() || self.resumed.is_some_and(|resumed| began < resumed);
-        if !is_old {
-            self.health.insert((node, step), health);
+        let is_of_step = self.steps.get(&node).is_some_and(|seen| seen.step == step && seen.at <= began);
+        if !is_old && is_of_step {
+            self.health.insert((node, step), HealthCheck { health, began });
         }
     }
 

@@ -92,7 +92,7 @@ pub async fn show(
                 job_reads.push(async move {
                     sleep(wait).await;
                     // Without permission to read it, it is not known.
-                    starting(cluster, &roll).await.ok().flatten()
+                    starting(cluster, &roll).await.ok().flatten()?.words().map(str::to_owned)
                 });
             }
             if is_first {

@@ -1,5 +1,7 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
@@ -17,9 +19,10 @@ use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{Halt, RollRunners};
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
-use nm_core::terminal::command_context::{nm_command, shell_quoted};
+use nm_core::terminal::command_context::{confirmed, nm_command, shell_quoted};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
+use nm_roll::in_cluster::starting::starting_jobs;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
 
@@ -101,6 +104,10 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
+            let rolls: BTreeSet<&str> = found.iter().filter_map(|object| roll_name(object)).collect();
+            for roll in rolls {
+                facts.roll_jobs.extend(starting_jobs(&all, Some(roll), cluster).await);
+            }
             facts
         };
         let facts = progress::during(out, message, Box::pin(read)).await;
@@ -387,6 +394,7 @@ fn print_paragraph(cause: &Cause, nodes: &[String], now: Timestamp, out: &mut Ou
         out.wrapped_data(&line)?;
     }
     for command in &cause.commands {
+        let command = if out.can_ask() { command.clone() } else { confirmed(command) };
         out.data(&Line::new(format!("    {command}")))?;
     }
     Ok(())

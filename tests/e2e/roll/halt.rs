@@ -55,7 +55,7 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     assert_eq!(again.code, Some(3), "{again:?}");
     let confirmed = format!("`kubectl nm roll resume fails --run '{command}'` continues (add --skip {node} ");
     let returned = format!(
-        "`kubectl nm roll abort fails` aborts the roll (add --return to also return {node} to service)"
+        "`kubectl nm roll abort fails --yes` aborts the roll (add --return to also return {node} to service)"
     );
     assert!(again.stderr.contains(&confirmed) && again.stderr.contains(&returned), "{again:?}");
 
@@ -137,7 +137,7 @@ async fn a_drain_that_times_out_halts() {
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
         "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this \
-         node); `kubectl nm roll abort expires` aborts the roll"
+         node); `kubectl nm roll abort expires --yes` aborts the roll"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {

@@ -18,6 +18,15 @@ pub fn pod_problem(pod: &Value) -> Option<String> {
     waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
 }
 
+/// Whether the image of a container cannot be used, so that the pod does not start until it is changed or available.
+pub fn is_about_image(pod: &Value) -> bool {
+    const REASONS: [&str; 5] =
+        ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"];
+    items(&pod["status"]["containerStatuses"])
+        .filter_map(|container| container["state"]["waiting"]["reason"].as_str())
+        .any(|reason| REASONS.contains(&reason))
+}
+
 fn waiting(container: &Value) -> Option<String> {
     let waiting = &container["state"]["waiting"];
     let reason = waiting["reason"].as_str().filter(|reason| !USUAL.contains(reason))?;

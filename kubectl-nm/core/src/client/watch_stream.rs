@@ -43,6 +43,8 @@ pub struct WatchTarget<K> {
     pub api: Api<K>,
     /// Field selector; `None` watches all objects of the API.
     pub field_selector: Option<String>,
+    /// Label selector; `None` watches objects with any labels.
+    pub label_selector: Option<String>,
     /// The name of the resource in RBAC.
     pub resource: String,
     /// Address of the API server, for errors.
@@ -52,7 +54,13 @@ pub struct WatchTarget<K> {
 impl<K> WatchTarget<K> {
     /// All objects of an API.
     pub fn all(api: Api<K>, resource: &str, server: &str) -> Self {
-        Self { api, field_selector: None, resource: resource.to_owned(), server: server.to_owned() }
+        Self {
+            api,
+            field_selector: None,
+            label_selector: None,
+            resource: resource.to_owned(),
+            server: server.to_owned(),
+        }
     }
 }
 
@@ -214,8 +222,10 @@ where
 
     async fn list(&mut self) -> Result<Vec<Arc<T>>, Error> {
         let mut objects = Vec::new();
-        let field_selector = self.target.field_selector.clone();
-        let mut params = ListParams { field_selector, ..ListParams::default() }.limit(PAGE_SIZE);
+        let (field_selector, label_selector) =
+            (self.target.field_selector.clone(), self.target.label_selector.clone());
+        let mut params =
+            ListParams { field_selector, label_selector, ..ListParams::default() }.limit(PAGE_SIZE);
         loop {
             let api = self.target.api.clone();
             let page = self.answer("list", async { api.list(&params).await }).await?;
@@ -265,6 +275,7 @@ where
     async fn open(&mut self) -> Result<BoxStream<'static, Result<WatchEvent<K>, kube::Error>>, Error> {
         let params = WatchParams {
             field_selector: self.target.field_selector.clone(),
+            label_selector: self.target.label_selector.clone(),
             timeout: u32::try_from(self.policy.staleness.as_secs()).ok(),
             bookmarks: true,
             ..WatchParams::default()

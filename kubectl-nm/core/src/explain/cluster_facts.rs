@@ -10,6 +10,7 @@ use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
 use crate::maintenance::roll::RollRunners;
+use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, node, status};
 
 /// Why something could not be read.
@@ -34,6 +35,8 @@ pub struct ClusterFacts {
     pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
     /// Who runs the rolls that planned maintenances are part of.
     pub rolls: RollRunners,
+    /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
+    pub roll_jobs: BTreeMap<String, RollJob>,
     /// The pods that replace others first and are not Ready yet; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The explained nodes that are not Ready.

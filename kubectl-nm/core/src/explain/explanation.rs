@@ -20,12 +20,12 @@ use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, failed, held, left_by_roll, not_begun, not_let_go, not_ready,
-    patch_drain, suspended,
+    by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, not_ready, patch_drain,
 };
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
+use crate::explain::roll_causes::{left_by_roll, suspended};
 use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
@@ -51,7 +51,7 @@ pub fn causes(
             let is_deleted = facts.deleted.contains(node(maintenance));
             held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, is_deleted, kubectl, now)))
         }
-        State::Planned | State::Paused => Some(suspended(maintenance, &facts.rolls, kubectl, now)),
+        State::Planned | State::Paused => Some(suspended(maintenance, facts, kubectl, now)),
         State::Queued => {
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
@@ -62,8 +62,8 @@ pub fn causes(
             .or_else(|| by_last_error(maintenance, kubectl)),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
-    if State::of(maintenance) == State::Drained {
-        causes.extend(left_by_roll(maintenance, &facts.rolls, kubectl, now));
+    if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
+        causes.extend(left_by_roll(maintenance, facts, kubectl, now));
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {

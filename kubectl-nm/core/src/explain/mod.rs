@@ -20,6 +20,7 @@ pub mod read_facts;
 pub mod read_outages;
 pub mod remedy;
 mod returned_pods;
+mod roll_causes;
 mod surge_causes;
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
-use crate::maintenance::roll::{Pause, RollRunners};
+use crate::explain::roll_causes::roll_command;
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
-    error_without_details, hold, kept_by_roll, node, pending_pods, reason, roll_name, status,
+    error_without_details, hold, kept_by_roll, node, pending_pods, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -43,57 +43,6 @@ pub fn abandoned(
     let cause = nobody_leads(what, since, kubectl, now);
     // A drained node waits for nothing.
     Some(Cause { passes: cause.passes || State::of(maintenance) == State::Drained, ..cause })
-}
-
-/// The cause that nothing becomes of a drained node by itself: nobody runs its roll, or somebody has paused it.
-pub(super) fn left_by_roll(
-    maintenance: &NodeMaintenance,
-    rolls: &RollRunners,
-    kubectl: &str,
-    now: Timestamp,
-) -> Option<Cause> {
-    let roll = roll_name(maintenance)?;
-    let paused = pause_sentence(roll, rolls);
-    if !rolls.is_abandoned(roll, now) {
-        let paused = paused?;
-        return Some(Cause {
-            what: vec![
-                paused,
-                String::from("No further node, command or Job begins until the roll is resumed."),
-            ],
-            since: rolls.pause(roll).map(|pause| pause.at),
-            advice: String::from("To continue, resume the roll"),
-            commands: vec![roll_command("resume", roll, kubectl)],
-            passes: true,
-            ..Cause::default()
-        });
-    }
-    let abandoned = format!("Nobody runs roll {roll}, so the node stays in maintenance.");
-    Some(Cause {
-        what: [abandoned].into_iter().chain(paused).collect(),
-        advice: String::from("See what the roll was doing; then continue it, or return the node to service"),
-        commands: vec![
-            roll_command("status", roll, kubectl),
-            roll_command("resume", roll, kubectl),
-            nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance)))),
-        ],
-        ..Cause::default()
-    })
-}
-
-/// That a roll is paused; none if it is not.
-fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
-    rolls.is_paused(roll).then(|| match rolls.pause(roll) {
-        Some(Pause { by, at }) => {
-            format!("{by} paused roll {roll} at {}.", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
-        }
-        None => format!("Roll {roll} is paused."),
-    })
-}
-
-/// A command about a roll.
-fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
-    nm_command(kubectl, &format!("roll {verb} {}", shell_quoted(roll)))
 }
 
 /// The cause that a maintenance has not begun.
@@ -141,61 +90,6 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
         ),
         commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
         passes: since.is_some_and(is_new),
-        ..Cause::default()
-    }
-}
-
-/// Somebody wants it so: nothing is blocked.
-pub(super) fn suspended(
-    maintenance: &NodeMaintenance,
-    rolls: &RollRunners,
-    kubectl: &str,
-    now: Timestamp,
-) -> Cause {
-    let (is_planned, roll) = (State::of(maintenance) == State::Planned, roll_name(maintenance));
-    let runner = roll.and_then(|roll| rolls.runner(roll, now));
-    let paused = roll.and_then(|roll| pause_sentence(roll, rolls));
-    let what = match (is_planned, roll, runner) {
-        (true, Some(roll), Some(who)) => {
-            format!("The maintenance begins when its turn in roll {roll} comes; run by {who}.")
-        }
-        (true, Some(roll), None) if paused.is_some() => {
-            format!("The maintenance begins when its turn in roll {roll} comes.")
-        }
-        (true, Some(roll), None) => {
-            format!("The maintenance begins when its turn in roll {roll} comes, which begins no node now.")
-        }
-        (true, None, _) => {
-            String::from("The maintenance is planned: it was created suspended, and has not begun.")
-        }
-        (false, ..) => {
-            String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
-        }
-    };
-    let (advice, commands) = match (is_planned, roll, runner) {
-        (true, Some(roll), Some(_)) => {
-            ("See how far the roll is", vec![roll_command("status", roll, kubectl)])
-        }
-        // Resumed alone, the node would not wait for the gates and the limit of its roll.
-        (_, Some(roll), None) if paused.is_some() => {
-            ("To continue, resume the roll", vec![roll_command("resume", roll, kubectl)])
-        }
-        (_, Some(roll), None) => (
-            "See why, then resume the roll",
-            ["status", "resume"].map(|verb| roll_command(verb, roll, kubectl)).into(),
-        ),
-        _ => (
-            "To continue, resume the maintenance",
-            vec![nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance))))],
-        ),
-    };
-    Cause {
-        what: [what].into_iter().chain(paused).collect(),
-        since: condition(maintenance, ConditionType::Suspended)
-            .map(|suspended| suspended.last_transition_time.0),
-        advice: advice.to_owned(),
-        commands,
-        passes: true,
         ..Cause::default()
     }
 }

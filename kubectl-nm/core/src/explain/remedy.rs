@@ -355,6 +355,10 @@ pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, messag
         (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
             format!("webhook {webhook} does not answer")
         }
+        // What matters comes first, because a long text is cut.
+        (BlockReason::NodeNotReady, _) => {
+            String::from("the node is not Ready, so the pod does not terminate")
+        }
         _ if message.is_empty() => words(reason).to_owned(),
         _ => message.to_owned(),
     }
@@ -384,7 +388,7 @@ pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) 
             format!("webhook {webhook}, which does not answer")
         }
         (BlockReason::NodeNotReady, _) => match &facts.node {
-            Some(node) => format!("node {node}, which is not Ready"),
+            Some(node) => format!("node {node} (not Ready)"),
             None => blocker(reason).to_owned(),
         },
         _ => format!("{} in {namespace}", blocker(reason)),

@@ -13,6 +13,7 @@ pub(crate) mod fields;
 pub mod headline;
 pub(crate) mod reconcilers;
 pub mod roll;
+pub mod roll_job;
 pub mod start;
 pub(crate) mod state;
 pub mod suspend;

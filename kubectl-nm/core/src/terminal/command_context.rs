@@ -49,6 +49,29 @@ pub fn with_flags(message: &str, flags: &str) -> String {
     message.split('`').enumerate().map(insert).collect::<Vec<_>>().join("`")
 }
 
+/// The message for those who cannot be asked, because they have no terminal: its commands that would ask are confirmed.
+pub fn with_confirmation(message: &str) -> String {
+    let confirm = |(at, part): (usize, &str)| if at % 2 == 1 { confirmed(part) } else { part.to_owned() };
+    message.split('`').enumerate().map(confirm).collect::<Vec<_>>().join("`")
+}
+
+/// The command with `--yes`, if it asks a question and is not confirmed by its own flags.
+pub fn confirmed(command: &str) -> String {
+    let words = shlex::split(command).unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (flags, names): (Vec<&str>, Vec<&str>) = words.iter().skip(2).partition(|word| word.starts_with('-'));
+    // Who repeats the actions of a roll confirms them.
+    const CONFIRMING: [&str; 7] =
+        ["--yes", "--run", "--job", "--before", "--before-job", "--after", "--after-job"];
+    let asks = match (words.as_slice(), names.as_slice()) {
+        (["kubectl", "nm", ..], ["roll", "resume" | "abort", _, ..]) => true,
+        (["kubectl", "nm", ..], ["stop", _, _, ..]) => true,
+        _ => false,
+    };
+    let is_confirmed = flags.iter().any(|flag| CONFIRMING.contains(flag));
+    if asks && !is_confirmed { format!("{command} --yes") } else { command.to_owned() }
+}
+
 /// Commands joined by `&&`, which may also occur in a quoted word.
 fn commands_with_flags(commands: &str, flags: &str) -> String {
     let mut with_flags: Vec<String> = Vec::new();
@@ -100,6 +123,26 @@ mod tests {
             line(&["kubectl-nm", "--token", "s3", "stop", "--password=p", "--all"]),
             "kubectl nm --token *** stop --password=*** --all"
         );
+    }
+
+    #[test]
+    fn who_cannot_be_asked_gets_commands_that_do_not_ask() {
+        for (command, is_confirmed) in [
+            ("kubectl nm roll resume r", true),
+            ("kubectl nm roll resume r --skip n1 --context=c", true),
+            ("kubectl nm roll abort r --return", true),
+            ("kubectl nm stop n1 n2", true),
+            ("kubectl nm stop n1", false),
+            ("kubectl nm roll abort", false),
+            ("kubectl nm roll status r", false),
+            ("kubectl nm roll resume r --run 'ssh {} reboot'", false),
+            ("kubectl nm roll resume r --yes", false),
+            ("kubectl get pods a b", false),
+        ] {
+            let expected = format!("{command}{}", if is_confirmed { " --yes" } else { "" });
+            assert_eq!(confirmed(command), expected);
+            assert_eq!(with_confirmation(&format!("a `{command}` b")), format!("a `{expected}` b"));
+        }
     }
 
     #[test]

@@ -229,9 +229,12 @@ impl Output {
         }
     }
 
-    /// Prints a message that contains commands in backticks, with the connection flags inserted.
+    /// Prints a message that contains commands in backticks, with the connection flags inserted. Where no question can be asked, the
+    /// commands ask none.
     pub fn advise(&mut self, advice: &str) {
-        self.message(&Line::new(command_context::with_flags(advice, &self.flags)));
+        let advice =
+            if self.can_prompt { advice.to_owned() } else { command_context::with_confirmation(advice) };
+        self.message(&Line::new(command_context::with_flags(&advice, &self.flags)));
     }
 
     /// Prints a message with the prefix `error:`.

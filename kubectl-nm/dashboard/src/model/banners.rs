@@ -5,7 +5,7 @@ use nm_core::maintenance::roll::Halt;
 use nm_core::maintenance::{State, roll_name};
 use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
-use nm_core::terminal::text::counted;
+use nm_core::terminal::text::{counted, first_names};
 
 use crate::config::action_table::Action;
 use crate::model::Model;
@@ -23,7 +23,9 @@ impl Model {
         if let Some(freshness) = self.freshness_banner() {
             return vec![freshness];
         }
-        self.leader_banner().into_iter().chain(self.halt_banners()).chain(self.view_banner()).collect()
+        let of_nodes = self.unready_banner();
+        let banners = self.leader_banner().into_iter().chain(self.halt_banners());
+        banners.chain(of_nodes).chain(self.view_banner()).collect()
     }
 
     fn freshness_banner(&self) -> Option<Banner> {
@@ -57,6 +59,24 @@ impl Model {
         };
         let words = format!("{first}{}. {effect}; see {doctor}", letters.as_str());
         Some((words, true))
+    }
+
+    /// The nodes that are not Ready while they are drained: the open node, or all.
+    fn unready_banner(&self) -> Option<Banner> {
+        if self.shows_nodes() {
+            return None;
+        }
+        let open = self.opened();
+        let rows = self.fleet.rows.all().filter(|row| open.is_none_or(|open| open == row.node));
+        let names: Vec<String> =
+            rows.filter(|row| self.fleet.is_unready(row)).map(|row| row.node.clone()).collect();
+        let first = names.first()?;
+        let nodes = match names.len() {
+            1 => format!("Node {first} is not Ready"),
+            several => format!("{} are not Ready ({})", counted(several, "node"), first_names(&names)),
+        };
+        let explain = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(first)));
+        Some((format!("{nodes}, so pods may not terminate; see {explain}"), true))
     }
 
     /// The rolls that have halted: that of the open node, or all.

@@ -1,4 +1,4 @@
-//! The notices above the rows: that no reconciler leads, and rolls that have halted.
+//! The notices above the rows: that no reconciler leads, rolls that have halted, and nodes that are not Ready.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::message::Message;
 use crate::model::{Model, Options};
+use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
 use crate::tests::scenes::{
@@ -140,4 +141,31 @@ fn many_halted_rolls_leave_space_for_the_rows() {
     assert_eq!(count(&model, "halted 4m ago"), 2, "{}", text(&model));
     assert_eq!(count(&model, "2 more rolls halted; see kubectl nm roll status"), 1, "{}", text(&model));
     assert!(count(&model, "w1-a") > 0, "{}", text(&model));
+}
+
+#[test]
+fn a_node_that_is_not_ready_while_it_is_drained_is_reported_in_the_fleet_and_in_its_view() {
+    for size in [(80, 24), (120, 40)] {
+        let mut model = empty(Options { size, ..options() });
+        let objects = [("w1", "Running"), ("w2", "Succeeded")].map(|(node, phase)| {
+            Arc::new(maintenance(node, 900, json!({"phase": phase, "evictionPods": 3})))
+        });
+        send(&mut model, Message::Maintenances(WatchChange::Listed(objects.into())));
+        set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+        let nodes = |readiness| {
+            let node = |name: &str| {
+                let details = Some(NodeDetails { readiness, ..NodeDetails::default() });
+                Arc::new(NodeMetadata { name: name.into(), details, ..NodeMetadata::default() })
+            };
+            Message::Nodes(WatchChange::Listed(vec![node("w1"), node("w2")]))
+        };
+        send(&mut model, nodes(NodeReadiness::Ready));
+        assert_eq!(count(&model, "not Ready"), 0, "{}", text(&model));
+        send(&mut model, nodes(NodeReadiness::Unknown));
+        let notice = "Node w1 is not Ready, so pods may not terminate; see kubectl nm explain w1";
+        assert_eq!(count(&model, notice), 1, "{}", text(&model));
+        assert!(text(&model).lines().any(|line| line.contains("Draining") && line.contains("the node is")));
+        press(&mut model, KeyCode::Enter);
+        assert_eq!(count(&model, notice), 1, "{}", text(&model));
+    }
 }

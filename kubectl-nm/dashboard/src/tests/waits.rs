@@ -56,13 +56,18 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
     for (state, is_run) in [(&run, true), (&left, false)] {
         let acting = of_roll("node-08", json!({"phase": "Succeeded"}), "Acting", Some(state));
         let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 145, 24);
-        let turn = "begins when its turn in roll k2 comes";
-        let why = if is_run { format!("{turn}; run by ada@vm") } else { turn.to_owned() };
+        let why = if is_run {
+            "begins when its turn in roll k2 comes; run by ada@vm"
+        } else {
+            "nobody runs roll k2: see kubectl nm explain node-09"
+        };
         let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
-        assert!(row.contains(&why), "{row}\n{shown}");
+        assert!(row.contains(why), "{row}\n{shown}");
         assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");
         assert!(shown.contains("kubectl nm roll status k2"), "{shown}");
-        assert!(shown.contains("roll k2 is at its action"), "{shown}");
+        // Its program has ended, and its command with it.
+        let acting = if is_run { "roll k2 is at its action" } else { "see kubectl nm explain node-08" };
+        assert!(shown.contains(acting), "{shown}");
     }
 }
 

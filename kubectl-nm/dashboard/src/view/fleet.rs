@@ -91,7 +91,11 @@ impl DrawnRow for FleetRow {
                 return (right(&self.blocked.to_string(), column), Tone::Bad);
             }
             FleetColumn::Why => {
-                let tone = if self.is_blocked() { Tone::Plain } else { Tone::Quiet };
+                let tone = match (model.fleet.is_unready(self), self.is_blocked()) {
+                    (true, _) => Tone::Bad,
+                    (false, true) => Tone::Plain,
+                    (false, false) => Tone::Quiet,
+                };
                 return (model.fleet.why(self, model.now).into_owned(), tone);
             }
             _ if self.state.is_none() => String::from("-"),

@@ -68,11 +68,12 @@ fn bar_width(area: Rect) -> u16 {
 }
 
 /// Writes how many pods are in each state, in the colours of the bar before it and the most urgent first, as far as there is
-/// space.
-fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) {
+/// space. Returns where the next text goes.
+fn legend(counts: &PodCounts, canvas: &mut Canvas<'_>, area: Rect, mut x: u16) -> u16 {
     for (state, count) in counts.by_state() {
         x = canvas.pod_count(area, x, state, count).map_or(x, |end| end + 2);
     }
+    x
 }
 
 /// Draws what there is to know of a node beside its pods.
@@ -80,7 +81,7 @@ pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>,
     let maintenance = model.fleet.maintenance_of(&open.name);
     facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
     if let Some(maintenance) = maintenance {
-        progress(model, maintenance, canvas, line(screen.summary, 1));
+        progress(model, open, maintenance, canvas, line(screen.summary, 1));
     }
 }
 
@@ -140,7 +141,13 @@ fn facts(
     }
 }
 
-fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
+fn progress(
+    model: &Model,
+    open: &OpenNode,
+    maintenance: &NodeMaintenance,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
     let row = FleetRow::of(maintenance);
     let mut x = area.x + 1;
     if area.width >= 60 {
@@ -154,7 +161,12 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
         x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
-    legend(&status(maintenance).pod_counts, canvas, area, x);
+    let x = legend(&status(maintenance).pod_counts, canvas, area, x);
+    // The rows have these pods too, so they would not add up.
+    let later = open.pods.later();
+    if later > 0 {
+        canvas.write_whole(area, x, &format!("+{later} came later"), Tone::Quiet);
+    }
 }
 
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {

@@ -1,11 +1,13 @@
 //! The watches of the dashboard, each a task that sends messages.
 //!
 //! The fleet needs the maintenances and the metadata of nodes, and the pods and events of the few nodes that are followed,
-//! so that its cost does not grow with the number of pods in the cluster. The view of all nodes needs whole nodes, which are watched instead of their metadata once
-//! it was shown. While a node is open, its pods are watched too, and the events about it and its maintenance. Objects are
+//! so that its cost does not grow with the number of pods in the cluster. The nodes in maintenance are watched as a whole, by their label:
+//! whether they are Ready is not in their metadata. The view of all nodes needs all of them as a whole, which are watched instead once it
+//! was shown. While a node is open, its pods are watched too, and the events about it and its maintenance. Objects are
 //! reduced to what the dashboard needs before they are sent.
 
 mod changed_nodes;
+mod nodes_in_maintenance;
 mod replacements;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +24,7 @@ use nm_core::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, Watch
 use nm_core::error::Error;
 use nm_core::maintenance::creator::keep_creator;
 use nm_shared::NodeMaintenance;
+use nm_shared::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE};
 use nm_shared::cluster::node::has_control_plane_label;
 use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::drain::node_patch;
@@ -35,6 +38,7 @@ use crate::objects::node_pod::NodePod;
 use crate::objects::replacements::ReplacementScope;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::watches::changed_nodes::changed_nodes;
+use crate::watches::nodes_in_maintenance::with_details;
 use crate::watches::replacements::ReplacementWatches;
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
@@ -178,7 +182,11 @@ impl Watches {
         } else {
             let target =
                 self.target::<PartialObjectMeta<Node>>(Api::all(self.cluster.client()), "nodes", None);
-            watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)))
+            let all = watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)));
+            let target = self.target::<ListedNode>(Api::all(self.cluster.client()), "nodes", None);
+            let label_selector = Some(format!("{EXCLUDE_LABEL}={EXCLUDE_VALUE}"));
+            let target = WatchTarget { label_selector, ..target };
+            with_details(all, watch(target, WatchPolicy::DASHBOARD, |node| Some(node.shown())))
         };
         let forwarder = self.forwarder(WatchKind::Nodes, None);
         self.nodes = JoinSet::from_iter([forwarder.run(vec![changed_nodes(nodes)], Message::Nodes)]);

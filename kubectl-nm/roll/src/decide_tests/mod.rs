@@ -3,6 +3,7 @@
 mod abort;
 mod absence;
 mod around;
+mod checks;
 mod clocks;
 mod conflicts;
 mod duration;
@@ -112,7 +113,7 @@ fn unhealthy_nodes_and_workloads_hold_the_roll_and_then_halt_it() {
     world.observed.nodes.get_mut("n0").unwrap().pressure.clear();
     world.run_to("n0", Step::Recovering);
     let waiting = Health::Waiting("Deployment shop/cart has 1 of 2 replicas available".into());
-    world.observed.health.insert(("n0".into(), Step::Recovering), waiting);
+    world.check("n0", Step::Recovering, waiting);
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "Deployment shop/cart has 1 of 2 replicas available");
     assert_eq!(world.begun, ["n0"]);
@@ -164,6 +165,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "has to be Ready for 5s");
     world.now += 1;
+    world.healthy("n0", Step::Checking);
     world.decide(usize::MAX);
     assert_eq!(world.step_of("n0"), Some(Step::Returning));
 }

@@ -140,7 +140,7 @@ fn the_state_of_the_last_node_is_stored_until_the_roll_is_over() {
             world.now += 60;
             world.observed.started = at(0);
             let waiting = Health::Waiting("Deployment shop/cart has 1 of 2 replicas available".into());
-            world.observed.health.insert(("n0".into(), step), waiting);
+            world.check("n0", step, waiting);
             world.decide(usize::MAX);
             assert!(matches!(world.decide(usize::MAX), RollState::Halted(_)));
             world.restart();

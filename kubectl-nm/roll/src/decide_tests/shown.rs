@@ -32,13 +32,12 @@ fn the_node_of_the_pod_that_runs_the_roll_begins_last_in_its_wave_and_shows_that
 fn a_viewer_names_the_same_cause_as_the_program_that_runs_the_roll() {
     let mut world = World::new(&[1], 1);
     world.run_to("n0", Step::Checking);
-    let key = || (String::from("n0"), Step::Checking);
     let why = "the pod of DaemonSet kube-system/cni is not Ready";
-    world.observed.health.insert(key(), Health::Waiting(why.into()));
+    world.check("n0", Step::Checking, Health::Waiting(why.into()));
     beat(&mut world);
     assert_eq!(shown(&world, true), world.last.as_ref().unwrap().progress);
     assert_eq!(shown(&world, false)[0].detail, why);
-    world.observed.health.insert(key(), Health::Healthy);
+    world.healthy("n0", Step::Checking);
     world.now += 1;
     beat(&mut world);
     let progress = &world.last.as_ref().unwrap().progress;
@@ -58,7 +57,7 @@ fn what_a_heartbeat_records_for_viewers_causes_no_write_of_its_own() {
     world.healthy("n0", Step::Checking);
     beat(&mut world);
     for why in ["a", "b", "c"] {
-        world.observed.health.insert(("n0".into(), Step::Checking), Health::Waiting(why.into()));
+        world.check("n0", Step::Checking, Health::Waiting(why.into()));
         let writes = world.writes;
         world.decide(usize::MAX);
         assert_eq!(world.writes, writes);

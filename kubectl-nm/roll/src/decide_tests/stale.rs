@@ -85,6 +85,7 @@ fn a_node_is_checked_anew_after_a_time_in_which_the_cluster_was_not_seen() {
             (Some(Step::Checking), "has to be Ready for 5s")
         );
         world.now += 1;
+        world.healthy("n0", Step::Checking);
         world.decide(usize::MAX);
         assert_eq!(world.step_of("n0"), Some(Step::Returning));
     }
@@ -148,7 +149,7 @@ fn a_watch_that_is_lost_for_a_moment_does_not_begin_the_time_of_a_node_again() {
     let waiting = Health::Waiting("the pod of DaemonSet kube-system/cni is not Ready".into());
     for second in 0..61 {
         world.is_live = second % 2 == 0;
-        world.observed.health.insert(("n0".into(), Step::Checking), waiting.clone());
+        world.check("n0", Step::Checking, waiting.clone());
         world.decide(usize::MAX);
         world.now += 1;
     }

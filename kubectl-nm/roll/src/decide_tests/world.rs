@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::observed::NodeView;
-use crate::record::{FINALIZER, Health, LABEL, NodeRecord, STATE, annotation, finalizers, hook};
+use crate::record::{FINALIZER, LABEL, NodeRecord, STATE, annotation, finalizers, hook};
 
 const ME: &str = "me";
 
@@ -436,10 +436,6 @@ impl World {
 
     fn is_drained(&self, node: &str) -> bool {
         status(&self.objects[node]).phase == Some(Phase::Succeeded)
-    }
-
-    pub(super) fn healthy(&mut self, node: &str, step: Step) {
-        self.observed.health.insert((node.to_owned(), step), Health::Healthy);
     }
 
     /// The world goes on by itself for a second: drains end, actions succeed, everything gets healthy.

@@ -3,6 +3,7 @@
 //! Its pod is evicted like any other when its node is drained, and the Job controller starts another one elsewhere. The
 //! controller waits for 10 s before that, and twice as long each time. So the roll drains the node of its pod last in each wave.
 
+pub use nm_core::maintenance::roll_job::RUNNER_LABEL;
 use nm_shared::api::names::{
     DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, NO_SCHEDULE, UNSCHEDULABLE_TAINT,
 };
@@ -17,10 +18,6 @@ pub const JOB_TEMPLATE: &str = include_str!("job_template.yaml");
 
 /// The service account of the Jobs that run rolls.
 pub const SERVICE_ACCOUNT: &str = "nm-roll";
-
-/// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
-/// keep a pod from being evicted.
-pub const RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
 
 /// The container of the pods.
 pub const CONTAINER: &str = "roll";

@@ -1,23 +1,53 @@
 //! A Job that is to run a roll while none of its pods does: before the first one has written a heartbeat, and between two.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
-use nm_core::client::pod_problem::pod_problem;
+use nm_core::client::pod_problem::{is_about_image, pod_problem};
 use nm_core::error::Error;
 use nm_core::maintenance::roll::HEARTBEAT_TIMEOUT;
+use nm_core::maintenance::roll_job::RollJob;
+use nm_shared::NodeMaintenance;
 use serde_json::Value;
 
 use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
+use crate::finisher::is_seen;
+use crate::record::{Roll, roll_names};
 
-/// That the Job of a roll which nobody runs is starting, and why its pod does not start, as far as its status shows that. None if
-/// no Job is to run the roll, or if its pod has run for long without a sign.
+/// What the Jobs show of those rolls in the cluster that no program is known to run: of all rolls of these maintenances, or of the one
+/// with this name.
+pub async fn starting_jobs(
+    all: &[NodeMaintenance],
+    name: Option<&str>,
+    cluster: &Cluster,
+) -> BTreeMap<String, RollJob> {
+    let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
+    let mut starting_jobs = BTreeMap::new();
+    for of in name.map_or_else(|| roll_names(all), |name| vec![name]) {
+        let Ok(Some(roll)) = Roll::find(of, &objects) else { continue };
+        let Ok(record) = roll.complete_record() else { continue };
+        // One that has not answered may have ended.
+        let is_run = is_seen(&record, Timestamp::now()) && !record.asked;
+        if roll.settings.in_cluster && record.halt.is_none() && !is_run {
+            let job =
+                starting(cluster, of).await.unwrap_or_else(|error| Some(RollJob::Unread(error.to_string())));
+            starting_jobs.extend(job.map(|job| (of.to_owned(), job)));
+        }
+    }
+    starting_jobs
+}
+
+/// The Job of a roll which nobody runs while it is starting, and why its pod does not start, as far as its status shows that. None
+/// if no Job is to run the roll, or if its pod has run for long without a sign.
 ///
 /// # Errors
 ///
 /// If the Job cannot be read. Without permission to read its pods, nothing is known of them.
-pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<String>, Error> {
+pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<RollJob>, Error> {
     let Some(job) = objects::get(cluster, &runner_job::reference(roll)).await?.filter(runner_job::is_live)
     else {
         return Ok(None);
@@ -25,7 +55,7 @@ pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<String>, E
     let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={roll}"));
     let pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await.unwrap_or_default();
     let now = Timestamp::now();
-    Ok((!pods.iter().any(|pod| is_silent(pod, now))).then(|| words(roll, &job, &pods)))
+    Ok((!pods.iter().any(|pod| is_silent(pod, now))).then(|| shown(roll, &job, &pods)))
 }
 
 /// Whether a pod has run for so long that it would have given a sign.
@@ -38,18 +68,21 @@ fn is_silent(pod: &Value, now: Timestamp) -> bool {
     runs && containers.filter_map(started).any(|at| now.duration_since(at) > HEARTBEAT_TIMEOUT)
 }
 
-fn words(roll: &str, job: &Value, pods: &[Value]) -> String {
+fn shown(roll: &str, job: &Value, pods: &[Value]) -> RollJob {
     let title = runner_job::title(roll);
     // A pod that has ended shows what it waited for before.
     let mut pending = pods.iter().filter(|pod| pod["status"]["phase"] == "Pending");
-    if let Some(why) = pending.find_map(pod_problem) {
-        return format!("{title} is starting: {why}");
+    if let Some((pod, why)) = pending.find_map(|pod| Some((pod, pod_problem(pod)?))) {
+        return RollJob::Stuck {
+            words: format!("{title} is starting: {why}"),
+            is_image: is_about_image(pod),
+        };
     }
-    match job["status"]["failed"].as_u64() {
+    RollJob::Starting(match job["status"]["failed"].as_u64() {
         None | Some(0) => format!("{title} is starting"),
         // A pod that was evicted counts as failed.
         Some(ended) => format!("{title} is starting again: {ended} of its pods failed or were evicted"),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -59,10 +92,14 @@ mod tests {
 
     use super::*;
 
-    fn check(failed: u64, pod: &Value, expected: &str) {
+    fn check(failed: u64, pod: &Value, expected: &str, stuck_by_image: Option<bool>) {
         let job = json!({"status": {"failed": failed}});
-        let words = words("r", &job, std::slice::from_ref(pod));
-        assert_eq!(words, format!("Job node-maintenance-rolls/nm-roll-r is starting{expected}"));
+        let words = format!("Job node-maintenance-rolls/nm-roll-r is starting{expected}");
+        let expected = match stuck_by_image {
+            None => RollJob::Starting(words),
+            Some(is_image) => RollJob::Stuck { words, is_image },
+        };
+        assert_eq!(shown("r", &job, std::slice::from_ref(pod)), expected);
     }
 
     #[test]
@@ -71,11 +108,14 @@ mod tests {
             let waiting = json!({"state": {"waiting": {"reason": reason, "message": "no such image"}}});
             json!({"metadata": {"name": "a"}, "status": {"phase": phase, "containerStatuses": [waiting]}})
         };
-        check(0, &Value::Null, "");
-        check(2, &Value::Null, " again: 2 of its pods failed or were evicted");
-        check(0, &pod("Pending", "ContainerCreating"), "");
-        check(1, &pod("Pending", "ImagePullBackOff"), ": pod a: ImagePullBackOff: no such image");
-        check(0, &pod("Failed", "ImagePullBackOff"), "");
+        check(0, &Value::Null, "", None);
+        check(2, &Value::Null, " again: 2 of its pods failed or were evicted", None);
+        check(0, &pod("Pending", "ContainerCreating"), "", None);
+        let why = ": pod a: ImagePullBackOff: no such image";
+        check(1, &pod("Pending", "ImagePullBackOff"), why, Some(true));
+        let why = ": pod a: CreateContainerConfigError: no such image";
+        check(1, &pod("Pending", "CreateContainerConfigError"), why, Some(false));
+        check(0, &pod("Failed", "ImagePullBackOff"), "", None);
     }
 
     #[test]
@@ -102,7 +142,8 @@ mod tests {
         };
         let job = |spec: Value| json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "nm-roll-r"}, "spec": spec});
         let is_starting = read((200, job(json!({})))).await.unwrap();
-        assert_eq!(is_starting.as_deref(), Some("Job node-maintenance-rolls/nm-roll-r is starting"));
+        let words = String::from("Job node-maintenance-rolls/nm-roll-r is starting");
+        assert_eq!(is_starting, Some(RollJob::Starting(words)));
         assert_eq!(read((200, job(json!({"suspend": true})))).await.unwrap(), None);
         assert_eq!(read(failure(404, "NotFound", "jobs.batch \"nm-roll-r\" not found")).await.unwrap(), None);
         assert!(read(failure(403, "Forbidden", "jobs.batch is forbidden")).await.unwrap_err().is_forbidden());

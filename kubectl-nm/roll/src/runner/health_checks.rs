@@ -7,15 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{CHECK_INTERVAL, Checked, Finished, RollRunner};
 use crate::decide::NodeProgress;
+use crate::gates::LAST_CHECKS;
 use crate::health;
 use crate::health_round::Round;
 use crate::record::{DisturbedObject, Roll, Step};
 
 /// How often the DaemonSet pods of a healthy node are checked that has to be Ready for longer than [`LAST_CHECKS`].
 const SLOW_CHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
-
-/// For how long a node is checked often before its time is over.
-const LAST_CHECKS: SignedDuration = SignedDuration::from_secs(2);
 
 impl RollRunner<'_> {
     /// Starts a round of the checks whose results are not watched, after the one before has ended.

@@ -7,13 +7,13 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
+use nm_core::maintenance::roll_job::RollJob;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
-use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
-use nm_roll::in_cluster::runner_job;
+use nm_roll::finisher::{Finisher, RunnerSign, finisher};
 use nm_roll::in_cluster::starting::starting;
-use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner, Step};
+use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Step};
 use nm_roll::store;
 use nm_roll::unfinished::return_hint;
 
@@ -77,53 +77,35 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     };
     let left: Vec<&RollNode> =
         rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
-    let finisher = if left.is_empty() { Finisher::Nobody } else { finisher(&roll, &record, cluster).await? };
+    let finisher =
+        if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
     report_left(&roll, &finisher, &left, out)?;
     Ok(Exit::Done)
 }
 
-/// Who finishes the nodes of an aborted roll whose command or Job has begun, and returns them to service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Finisher {
-    /// This program runs the roll.
-    Program(String),
-    /// This program may run it: it does not answer, but did a moment ago; or its Job cannot be read.
-    Perhaps(String),
-    /// The nodes stay in maintenance.
-    Nobody,
-}
-
-/// Whether the program that runs an aborted roll answers, or the Job that runs it is about to start another one.
-async fn finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> Result<Finisher, Error> {
-    // A program whose roll has halted finishes nothing.
-    if record.halt.is_some() {
-        return Ok(Finisher::Nobody);
-    }
-    if let Some(last) = &record.runner {
-        match store::find_runner(cluster, &roll.name, last, ANSWER_TIMEOUT).await {
-            Ok(None) => {}
-            Ok(Some(runner)) => return Ok(Finisher::Program(runner.who)),
-            // Meanwhile, it has finished the last node.
-            Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
-                return Ok(Finisher::Program(last.who.clone()));
+/// Who finishes the nodes of an aborted roll: the program that runs it is asked, and the Job that is to run it is read.
+async fn find_finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> Finisher {
+    let runner = match &record.runner {
+        Some(last) if record.halt.is_none() => {
+            match store::find_runner(cluster, &roll.name, last, ANSWER_TIMEOUT).await {
+                Ok(None) => RunnerSign::Silent,
+                Ok(Some(runner)) => RunnerSign::Runs(runner.who),
+                // Meanwhile, it has finished the last node.
+                Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
+                    RunnerSign::Runs(last.who.clone())
+                }
+                // The roll is aborted already, whatever can be read now.
+                Err(_) => RunnerSign::Unread(last.who.clone()),
             }
-            // The roll is aborted already, whatever can be read now.
-            Err(_) => return Ok(Finisher::Perhaps(last.who.clone())),
         }
-    }
-    if roll.settings.in_cluster {
-        let title = runner_job::title(&roll.name);
-        match starting(cluster, &roll.name).await {
-            Ok(Some(_)) => return Ok(Finisher::Program(title)),
-            Ok(None) => {}
-            Err(_) => return Ok(Finisher::Perhaps(title)),
-        }
-    }
-    let may_run = |runner: &&Runner| {
-        Timestamp::now().duration_since(runner.at).abs() < HEARTBEAT_TIMEOUT && !runner.in_cluster
+        _ => RunnerSign::Silent,
     };
-    let recent = record.runner.as_ref().filter(may_run);
-    Ok(recent.map_or(Finisher::Nobody, |runner| Finisher::Perhaps(runner.who.clone())))
+    let job = if roll.settings.in_cluster && runner == RunnerSign::Silent {
+        starting(cluster, &roll.name).await.unwrap_or_else(|error| Some(RollJob::Unread(error.to_string())))
+    } else {
+        None
+    };
+    finisher(roll, record, runner, job.as_ref(), Timestamp::now())
 }
 
 /// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has begun.
@@ -136,7 +118,7 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
     let (stay, it) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
     let nodes = counted(left.len(), "node");
     out.data(&aborted.and(match finisher {
-        Finisher::Program(who) => format!(": {who} finishes {nodes}, and returns {it} to service"),
+        Finisher::Known(who) => format!(": {who} finishes {nodes}, and returns {it} to service"),
         Finisher::Perhaps(who) => {
             format!(": {nodes} {stay} in maintenance, unless {who} still runs the roll")
         }
@@ -148,7 +130,7 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
     }
     let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
     let hint = match finisher {
-        Finisher::Program(_) => format!(
+        Finisher::Known(_) => format!(
             "`kubectl nm roll watch {name}` shows that, and `kubectl nm roll abort {name} --return` returns {it} to service at \
              once. A node whose command or Job fails stays in maintenance"
         ),
@@ -200,7 +182,8 @@ mod tests {
     use nm_core::terminal::output::captured::output;
     use nm_core::testing::fake_server::{failure, list, reading_cluster};
     use nm_core::testing::objects::requested;
-    use nm_roll::record::{Halt, LABEL, NODE, SETTINGS, STATE, annotation};
+    use nm_roll::in_cluster::runner_job;
+    use nm_roll::record::{Halt, LABEL, NODE, Runner, SETTINGS, STATE, annotation};
     use nm_shared::NodeMaintenance;
     use serde_json::{Value, json};
 
@@ -240,16 +223,16 @@ mod tests {
         assert_eq!(
             messages,
             "node/n1 (Acting): its command has begun\n\
-             hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return` returns the node to service; \
-             `kubectl nm roll resume r` finishes the command or the Job first\n"
+             hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; \
+             `kubectl nm roll resume r --yes` finishes the command or the Job first\n"
         );
         let job = String::from("Job node-maintenance-rolls/nm-roll-r");
-        let (done, messages) = report(&["n1"], true, &Finisher::Program(job.clone()));
+        let (done, messages) = report(&["n1"], true, &Finisher::Known(job.clone()));
         assert_eq!(done, format!("roll r aborted: {job} finishes 1 node, and returns it to service\n"));
         assert_eq!(
             messages,
             "node/n1 (Acting): its Job has begun\n\
-             hint: `kubectl nm roll watch r` shows that, and `kubectl nm roll abort r --return` returns it to service at once. \
+             hint: `kubectl nm roll watch r` shows that, and `kubectl nm roll abort r --return --yes` returns it to service at once. \
              A node whose command or Job fails stays in maintenance\n"
         );
         let (done, messages) = report(&["n1", "n2"], true, &Finisher::Perhaps(job.clone()));
@@ -257,7 +240,7 @@ mod tests {
             done,
             format!("roll r aborted: 2 nodes stay in maintenance, unless {job} still runs the roll\n")
         );
-        assert!(messages.contains("`kubectl nm stop n1 n2` or "), "{messages}");
+        assert!(messages.contains("`kubectl nm stop n1 n2 --yes` or "), "{messages}");
     }
 
     /// Who finishes the node of a roll in the cluster, or of one on a computer. `answers`: its program does. `job`: what the API
@@ -287,7 +270,7 @@ mod tests {
                 _ => job.clone(),
             }
         });
-        finisher(&roll, &record, &cluster).await.unwrap()
+        find_finisher(&roll, &record, &cluster).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -307,7 +290,7 @@ mod tests {
                 Some(Runner { id: "x".into(), who: "ada@laptop".into(), at, in_cluster, node: None });
             RollRecord { runner, aborted: Some("bob".into()), paused: true, ..RollRecord::default() }
         };
-        let program = Finisher::Program("ada@laptop".into());
+        let program = Finisher::Known("ada@laptop".into());
         assert_eq!(found(record(7, false), false, true, missing()).await, program);
         assert_eq!(
             found(record(7, false), false, false, missing()).await,
@@ -317,7 +300,7 @@ mod tests {
         let released = RollRecord { runner: None, ..record(0, true) };
         assert_eq!(found(released.clone(), false, false, job(false)).await, Finisher::Nobody);
         // Its pod was evicted, and the next one has not started.
-        assert_eq!(found(released.clone(), true, false, job(false)).await, Finisher::Program(title.clone()));
+        assert_eq!(found(released.clone(), true, false, job(false)).await, Finisher::Known(title.clone()));
         assert_eq!(found(released.clone(), true, false, job(true)).await, Finisher::Nobody);
         assert_eq!(found(released.clone(), true, false, missing()).await, Finisher::Nobody);
         let forbidden = failure(403, "Forbidden", "jobs.batch is forbidden");

@@ -191,23 +191,24 @@ pub(super) fn report_unfinished(nodes: &[UnfinishedNode], out: &mut Output) {
     }
 }
 
-/// The flags that `roll resume` needs where it cannot ask for confirmation.
+/// The flags with which `roll resume` confirms the commands of a roll where it cannot ask. Empty if a Job is among its actions: their
+/// files are not known.
 fn confirmation(settings: &RollSettings, out: &Output) -> String {
     if out.can_ask() {
         return String::new();
     }
     let flags = settings.actions().map(|(step, action)| {
-        let (command_flag, job_flag) = match step {
-            Step::Preparing => ("--before", "--before-job"),
-            Step::Finishing => ("--after", "--after-job"),
-            _ => ("--run", "--job"),
+        let flag = match step {
+            Step::Preparing => "--before",
+            Step::Finishing => "--after",
+            _ => "--run",
         };
         match action {
-            NodeAction::Run(command) => format!(" {command_flag} {}", shell_quoted(command)),
-            NodeAction::Job(_) => format!(" {job_flag} FILE"),
+            NodeAction::Run(command) => Some(format!(" {flag} {}", shell_quoted(command))),
+            NodeAction::Job(_) => None,
         }
     });
-    flags.collect()
+    flags.collect::<Option<String>>().unwrap_or_default()
 }
 
 /// What became of the nodes of a roll: `3 nodes done, 7 pods gone`, or `1 of 3 nodes done (7 pods gone), 1 skipped, 1 departed`.

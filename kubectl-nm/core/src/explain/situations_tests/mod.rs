@@ -240,6 +240,8 @@ fn check_harmless(cause: &Cause) {
 }
 
 const DESCRIBE: &str = "kubectl -n shop describe pod web-2";
+/// The node that is drained has room for the pod.
+const DESCRIBE_OR_STOP: &str = "kubectl -n shop describe pod web-2\nkubectl nm stop n1";
 const LOGS: &str = "kubectl -n shop logs web-2 -c app";
 const BUDGET: &str = "kubectl -n shop describe pdb web";
 /// What somebody with more permissions can run.

@@ -52,7 +52,7 @@ fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_
     assert_eq!(cause.what[1..], [pending]);
     assert_eq!(
         (cause.passes, cause.is_pending, cause.commands.as_slice()),
-        (true, true, [DESCRIBE.into(), ROLLOUT.into()].as_slice())
+        (true, true, [DESCRIBE.into(), "kubectl nm stop n1".into(), ROLLOUT.into()].as_slice())
     );
     assert_eq!(
         cause.advice,

@@ -123,7 +123,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "another node is left, and it is full",
             with_nodes(unfit(), vec![cordoned("n1"), node("n2", json!({}))], vec!["n1"]),
             &waits_for_node,
-            DESCRIBE,
+            DESCRIBE_OR_STOP,
         ),
         (
             "the pod selects nodes that do not exist",

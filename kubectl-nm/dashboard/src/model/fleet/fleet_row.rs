@@ -11,7 +11,7 @@ use nm_core::maintenance::{
     PICKUP_TIMEOUT, State, blocked_count, blocked_pods, drain_began, drain_ended, hold, is_ending, pods_gone,
     reason, roll_name, status, stop_progress, uid,
 };
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
+use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
 use crate::model::lists::filter::{FilterField, Searchable};
 use crate::model::lists::listing::{Row, Sort};
@@ -126,6 +126,11 @@ impl FleetRow {
 
     pub(crate) fn state_word(&self) -> &'static str {
         self.state.map_or(IDLE, State::word)
+    }
+
+    /// Whether the first reason why it is blocked is that its node is not Ready.
+    pub(super) fn is_blocked_by_node(&self) -> bool {
+        self.block_reasons.first() == Some(&BlockReason::NodeNotReady.as_str())
     }
 
     /// Whether its pods have been counted, which is when the drain starts.

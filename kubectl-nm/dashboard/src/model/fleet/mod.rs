@@ -195,12 +195,16 @@ impl Fleet {
         }
         let Some(roll) = row.roll.as_deref() else { return why };
         let is_planned = row.state == Some(State::Planned);
+        let is_left = is_planned || row.state == Some(State::Drained);
         let is_silent = why.is_empty() && matches!(row.state, Some(State::Paused | State::Drained));
         match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
             _ if (is_planned || is_silent) && self.rolls.is_paused(roll) => {
                 Cow::Owned(format!("roll {roll} is {}", paused_words(self.rolls.pause(roll), now)))
             }
             (Some(_), _) if is_planned => Cow::Owned(format!("roll {roll} has halted")),
+            _ if is_left && self.rolls.is_abandoned(roll, now) => {
+                Cow::Owned(format!("nobody runs roll {roll}: see kubectl nm explain {}", row.node))
+            }
             (None, Some(who)) if is_planned => Cow::Owned(format!("{why}; run by {who}")),
             _ => why,
         }
@@ -208,13 +212,18 @@ impl Fleet {
 
     /// Why a node is in its state, after that it is not Ready, if that is known and delays its drain.
     fn unready<'a>(&self, row: &FleetRow, why: &'a str) -> Cow<'a, str> {
+        match self.is_unready(row) && !row.is_blocked_by_node() {
+            false => Cow::Borrowed(why),
+            true if why.is_empty() => Cow::Borrowed("the node is not Ready"),
+            true => Cow::Owned(format!("the node is not Ready; {why}")),
+        }
+    }
+
+    /// Whether the node of a row is not Ready while it is drained, as far as that is known.
+    pub(crate) fn is_unready(&self, row: &FleetRow) -> bool {
         let is_drained_now = matches!(row.state, Some(State::Draining | State::Blocked));
         let readiness = self.node(&row.node).and_then(|node| Some(node.details.as_ref()?.readiness));
-        match readiness.filter(|readiness| is_drained_now && *readiness != NodeReadiness::Ready) {
-            None => Cow::Borrowed(why),
-            Some(_) if why.is_empty() => Cow::Borrowed("the node is not Ready"),
-            Some(_) => Cow::Owned(format!("the node is not Ready; {why}")),
-        }
+        is_drained_now && readiness.is_some_and(|readiness| readiness != NodeReadiness::Ready)
     }
 
     /// What becomes of a node whose maintenance ends since then.

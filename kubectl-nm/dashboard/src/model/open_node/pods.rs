@@ -31,6 +31,8 @@ pub(crate) struct PodList {
     spec: DrainSpec,
     /// The uid of the maintenance whose pods are kept as gone.
     maintenance: String,
+    /// The pods that have come since its drain began. Its status counts those that were there then.
+    later: HashSet<String>,
     pub(crate) rows: Listing<PodRow>,
     pub(crate) complete: bool,
     pub(crate) hidden: bool,
@@ -100,7 +102,11 @@ impl PodList {
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
-        self.complete = true;
+        let were_known = std::mem::replace(&mut self.complete, true) && !self.hidden;
+        if were_known && maintenance.is_some_and(has_begun) {
+            let new = pods.iter().filter(|pod| self.rows.get(&pod.id.key).is_none());
+            self.later.extend(new.map(|pod| pod.id.key.clone()));
+        }
         if std::mem::take(&mut self.hidden) {
             // The rows that a status named have other keys than those of pods.
             let is_gone = |row: &&PodRow| row.progress.state == Some(PodState::Gone);
@@ -122,6 +128,9 @@ impl PodList {
         now: Timestamp,
     ) {
         let watched = WatchedPod::new(pod, &self.spec, now);
+        if self.complete && maintenance.is_some_and(has_begun) && self.rows.get(&pod.id.key).is_none() {
+            self.later.insert(pod.id.key.clone());
+        }
         self.rows.upsert(watched.row(&StatusView::of(maintenance), now));
         self.ids.insert(path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id));
         self.watched.insert(pod.id.key.clone(), watched);
@@ -136,7 +145,7 @@ impl PodList {
             self.ids.remove(&path);
         }
         match self.rows.get(uid).filter(|row| maintenance.is_some_and(has_begun) && had_to_go(row)) {
-            Some(row) => self.rows.upsert(gone(row, now)),
+            Some(row) => self.rows.upsert(gone(row, self.later.contains(uid), now)),
             None => self.rows.remove(uid),
         }
     }
@@ -175,10 +184,22 @@ impl PodList {
         let Some(uid) = maintenance.map(uid) else { return };
         let before = std::mem::replace(&mut self.maintenance, uid);
         if before != self.maintenance && !before.is_empty() {
+            self.later.clear();
             let is_left = |row: &&PodRow| row.progress.state != Some(PodState::Gone);
             let left: Vec<PodRow> = self.rows.all().filter(is_left).cloned().collect();
             self.rows.replace(left);
         }
+    }
+
+    /// Whether a pod has come since the drain began.
+    pub(crate) fn is_later(&self, row: &PodRow) -> bool {
+        self.later.contains(row.key())
+    }
+
+    /// How many of the pods that have come since the drain began have to go, or had to.
+    pub(crate) fn later(&self) -> usize {
+        let rows = self.later.iter().filter_map(|key| self.rows.get(key));
+        rows.filter(|row| had_to_go(row)).count()
     }
 
     /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the
@@ -241,7 +262,8 @@ impl PodList {
         if maintenance.is_some_and(has_begun) {
             let present: HashSet<&str> = rows.iter().map(Row::key).collect();
             let missing = self.rows.all().filter(|row| had_to_go(row) && !present.contains(row.key()));
-            let missing: Vec<PodRow> = missing.map(|row| gone(row, now)).collect();
+            let missing: Vec<PodRow> =
+                missing.map(|row| gone(row, self.later.contains(row.key()), now)).collect();
             rows.extend(missing);
         }
         self.rows.replace(rows);
@@ -378,12 +400,13 @@ fn has_begun(maintenance: &NodeMaintenance) -> bool {
     status.has_begun() || matches!(status.phase, Some(Phase::Running | Phase::Succeeded | Phase::Failed))
 }
 
-fn gone(row: &PodRow, now: Timestamp) -> PodRow {
+fn gone(row: &PodRow, is_later: bool, now: Timestamp) -> PodRow {
+    let message = String::from(if is_later { "came after the drain began: not counted" } else { "" });
     match row.progress.state {
         Some(PodState::Gone) => row.clone(),
         _ => PodRow {
             id: Arc::clone(&row.id),
-            progress: PodProgress { since: Some(now), ..PodState::Gone.into() },
+            progress: PodProgress { since: Some(now), message, ..PodState::Gone.into() },
         },
     }
 }

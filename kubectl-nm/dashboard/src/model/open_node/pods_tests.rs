@@ -197,6 +197,33 @@ fn pods_that_disappear_are_kept_as_gone_also_after_a_relist() {
 }
 
 #[test]
+fn a_pod_that_comes_after_the_drain_began_is_named_as_one_that_its_status_does_not_count() {
+    let (before, begun) = (with_status("n1", json!({"phase": "Pending"})), running(&json!({})));
+    let mut pods = PodList::default();
+    pods.apply_status(Some(&before), now());
+    pods.list(&[plain("a")], Some(&before), now());
+    pods.apply(&plain("b"), Some(&before), now());
+    pods.apply(&plain("a"), Some(&begun), now());
+    pods.apply(&owned("ds", "DaemonSet"), Some(&begun), now());
+    assert_eq!(pods.later(), 0, "it stays, or was there");
+    pods.apply(&plain("c"), Some(&begun), now());
+    assert_eq!(pods.later(), 1);
+    for pod in [plain("b"), plain("c")] {
+        pods.remove(&pod.id, Some(&begun), now());
+    }
+    let gone =
+        ["Waiting a", "Gone b", "Gone c came after the drain began: not counted", "Staying ds DaemonSet"];
+    assert_eq!(shown(&pods)[..3], gone[..3]);
+    assert_eq!(pods.later(), 1);
+    pods.list(&[plain("a"), plain("d")], Some(&begun), now());
+    assert_eq!(pods.later(), 2, "also while the watch was lost");
+    let mut other = running(&json!({}));
+    other.metadata.uid = Some(String::from("another"));
+    pods.apply_status(Some(&other), now());
+    assert_eq!(pods.later(), 0, "of another maintenance");
+}
+
+#[test]
 fn a_change_of_the_status_updates_the_pods_that_it_names() {
     let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b")], Some(&running(&json!({}))), now());

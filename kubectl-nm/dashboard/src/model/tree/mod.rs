@@ -195,7 +195,8 @@ impl Tree {
             return None;
         };
         let TreeSources { pods, maintenance, records, now } = sources;
-        let gone = pods.rows.all().filter(|row| row.progress.state == Some(PodState::Gone)).count();
+        let is_counted = |row: &&PodRow| row.progress.state == Some(PodState::Gone) && !pods.is_later(row);
+        let gone = pods.rows.all().filter(is_counted).count();
         self.gone = i32::try_from(gone).unwrap_or(i32::MAX);
         let mut groups: BTreeMap<(&str, Option<&Owner>), Vec<&PodRow>> = BTreeMap::new();
         for row in pods.rows.all().filter(|row| had_to_go(row)) {

@@ -1,0 +1,224 @@
+//! The causes that concern the roll of a maintenance: nobody runs it, or somebody has paused it.
+
+use jiff::Timestamp;
+use nm_shared::NodeMaintenance;
+use nm_shared::api::condition::ConditionType;
+
+use crate::explain::cause::Cause;
+use crate::explain::cluster_facts::ClusterFacts;
+use crate::maintenance::roll::{Pause, RollRunners};
+use crate::maintenance::roll_job::RollJob;
+use crate::maintenance::{State, condition, node, roll_name};
+use crate::terminal::command_context::{nm_command, shell_quoted};
+
+/// The cause that nothing becomes of a node by itself after its drain: nobody runs its roll, or somebody has paused it.
+pub(super) fn left_by_roll(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let roll = roll_name(maintenance)?;
+    let paused = pause_sentence(roll, &facts.rolls);
+    if facts.rolls.is_abandoned(roll, now) {
+        let node = shell_quoted(node(maintenance));
+        let what = "so the node stays in maintenance";
+        let mut cause = abandoned(roll, what, facts, kubectl);
+        cause.what.extend(paused);
+        if !cause.passes {
+            cause.advice.push_str(", or return the node to service");
+            cause.commands.push(nm_command(kubectl, &format!("stop {node}")));
+        }
+        return Some(cause);
+    }
+    let is_drained = State::of(maintenance) == State::Drained;
+    let paused = paused.filter(|_| is_drained)?;
+    Some(Cause {
+        what: vec![paused, String::from("No further node, command or Job begins until the roll is resumed.")],
+        since: facts.rolls.pause(roll).map(|pause| pause.at),
+        advice: String::from("To continue, resume the roll"),
+        commands: vec![roll_command("resume", roll, kubectl)],
+        passes: true,
+        ..Cause::default()
+    })
+}
+
+/// The cause that nobody runs a roll: it has to be resumed, or its Job is starting, or cannot start.
+fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause {
+    let nobody = format!("Nobody runs roll {roll}, {so}");
+    let status = roll_command("status", roll, kubectl);
+    match facts.roll_jobs.get(roll) {
+        Some(RollJob::Starting(words)) => Cause {
+            what: vec![format!("Nobody runs roll {roll} now. {words}.")],
+            advice: String::from("This usually takes a moment; see how far it is"),
+            commands: vec![status],
+            passes: true,
+            ..Cause::default()
+        },
+        Some(job @ RollJob::Stuck { words, .. }) => Cause {
+            what: vec![format!("{nobody}. {words}.")],
+            advice: job.advice().to_owned(),
+            commands: job.repair(roll, kubectl).into_iter().collect(),
+            ..Cause::default()
+        },
+        Some(RollJob::Unread(error)) => Cause {
+            what: vec![format!("{nobody}, unless its Job is starting, which cannot be read: {error}.")],
+            ..abandoned_by_program(roll, String::new(), status, kubectl)
+        },
+        None => abandoned_by_program(roll, format!("{nobody}."), status, kubectl),
+    }
+}
+
+fn abandoned_by_program(roll: &str, what: String, status: String, kubectl: &str) -> Cause {
+    Cause {
+        what: vec![what],
+        advice: String::from("See what the roll was doing; then continue it"),
+        commands: vec![status, roll_command("resume", roll, kubectl)],
+        ..Cause::default()
+    }
+}
+
+/// That a roll is paused; none if it is not.
+fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
+    rolls.is_paused(roll).then(|| match rolls.pause(roll) {
+        Some(Pause { by, at }) => {
+            format!("{by} paused roll {roll} at {}.", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+        }
+        None => format!("Roll {roll} is paused."),
+    })
+}
+
+/// A command about a roll.
+pub(super) fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
+    nm_command(kubectl, &format!("roll {verb} {}", shell_quoted(roll)))
+}
+
+/// Somebody wants it so: nothing is blocked, unless nobody runs the roll that is to begin the maintenance.
+pub(super) fn suspended(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
+    let (is_planned, roll) = (State::of(maintenance) == State::Planned, roll_name(maintenance));
+    let runner = roll.and_then(|roll| facts.rolls.runner(roll, now));
+    let paused = roll.and_then(|roll| pause_sentence(roll, &facts.rolls));
+    let since =
+        condition(maintenance, ConditionType::Suspended).map(|suspended| suspended.last_transition_time.0);
+    if let Some(roll) =
+        roll.filter(|roll| is_planned && paused.is_none() && facts.rolls.is_abandoned(roll, now))
+    {
+        return Cause { since, ..abandoned(roll, "so the maintenance does not begin", facts, kubectl) };
+    }
+    let what = match (is_planned, roll, runner) {
+        (true, Some(roll), Some(who)) => {
+            format!("The maintenance begins when its turn in roll {roll} comes; run by {who}.")
+        }
+        (true, Some(roll), None) if paused.is_some() => {
+            format!("The maintenance begins when its turn in roll {roll} comes.")
+        }
+        (true, Some(roll), None) => {
+            format!("The maintenance begins when its turn in roll {roll} comes, which begins no node now.")
+        }
+        (true, None, _) => {
+            String::from("The maintenance is planned: it was created suspended, and has not begun.")
+        }
+        (false, ..) => {
+            String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
+        }
+    };
+    let (advice, commands) = match (is_planned, roll, runner) {
+        (true, Some(roll), Some(_)) => {
+            ("See how far the roll is", vec![roll_command("status", roll, kubectl)])
+        }
+        // Resumed alone, the node would not wait for the gates and the limit of its roll.
+        (_, Some(roll), None) if paused.is_some() => {
+            ("To continue, resume the roll", vec![roll_command("resume", roll, kubectl)])
+        }
+        (_, Some(roll), None) => (
+            "See why, then resume the roll",
+            ["status", "resume"].map(|verb| roll_command(verb, roll, kubectl)).into(),
+        ),
+        _ => (
+            "To continue, resume the maintenance",
+            vec![nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance))))],
+        ),
+    };
+    Cause {
+        what: [what].into_iter().chain(paused).collect(),
+        since,
+        advice: advice.to_owned(),
+        commands,
+        passes: true,
+        ..Cause::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::maintenance::ROLL_LABEL;
+    use crate::maintenance::roll::STATE;
+    use crate::testing::objects::{running, with_status};
+
+    const STUCK: &str = "Job a/b is starting: pod p: ImagePullBackOff: no such image";
+
+    /// The cause of a node of roll k2, which nobody runs and whose Job shows this.
+    fn cause(phase: &str, suspended: bool, job: Option<RollJob>) -> Cause {
+        let mut status = running(40, &[]);
+        status["phase"] = Value::from(phase);
+        if suspended {
+            status = json!({"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True",
+                "reason": "Planned", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}]});
+        }
+        let mut object = with_status("n1", status);
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
+        object.metadata.annotations = Some([(STATE.to_owned(), json!({"revision": 2}).to_string())].into());
+        let mut facts = ClusterFacts::of_maintenances([&object]);
+        facts.roll_jobs.extend(job.map(|job| ("k2".to_owned(), job)));
+        let now = Timestamp::from_second(900).unwrap();
+        if suspended {
+            super::suspended(&object, &facts, "kubectl", now)
+        } else {
+            left_by_roll(&object, &facts, "kubectl", now).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_roll_that_nobody_runs_is_a_cause_of_each_of_its_nodes_whatever_their_state() {
+        let stays = "Nobody runs roll k2, so the node stays in maintenance.";
+        let (status, resume) = ("kubectl nm roll status k2", "kubectl nm roll resume k2");
+        for phase in ["Running", "Succeeded"] {
+            let cause = cause(phase, false, None);
+            assert!(!cause.passes, "{phase}");
+            assert_eq!(
+                (cause.what, cause.commands),
+                (vec![stays.into()], vec![status.into(), resume.into(), "kubectl nm stop n1".into()])
+            );
+        }
+        let planned = cause("", true, None);
+        assert_eq!(planned.what, ["Nobody runs roll k2, so the maintenance does not begin."]);
+        assert_eq!((planned.commands, planned.passes), (vec![status.into(), resume.into()], false));
+    }
+
+    #[test]
+    fn a_job_that_cannot_start_is_repaired_by_what_changes_it_and_not_by_a_resume() {
+        let stuck = |is_image| RollJob::Stuck { words: STUCK.into(), is_image };
+        for planned in [false, true] {
+            let cause = cause("Succeeded", planned, Some(stuck(true)));
+            assert!(!cause.passes && cause.what[0].ends_with(&format!("{STUCK}.")), "{:?}", cause.what);
+            assert_eq!(cause.commands[0], "kubectl nm roll resume k2 --runner-image IMAGE");
+        }
+        let other = cause("Succeeded", true, Some(stuck(false)));
+        assert_eq!(
+            other.commands,
+            ["kubectl describe pods -n node-maintenance-rolls -l kubectl-nm.dev/roll-runner=k2"]
+        );
+        let starting = cause("Succeeded", true, Some(RollJob::Starting("Job a/b is starting".into())));
+        assert_eq!((starting.passes, starting.commands), (true, vec!["kubectl nm roll status k2".into()]));
+        let unread = cause("Succeeded", true, Some(RollJob::Unread("jobs is forbidden".into())));
+        assert!(!unread.passes && unread.what[0].contains("unless its Job is starting"), "{:?}", unread.what);
+    }
+}

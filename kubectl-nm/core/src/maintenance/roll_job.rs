@@ -1,0 +1,59 @@
+//! The Job of a roll in the cluster that nobody runs yet, and what repairs one that cannot start.
+
+use crate::maintenance::fields::ROLLS_NAMESPACE;
+use crate::terminal::command_context::{nm_command, shell_quoted};
+
+/// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
+/// keep a pod from being evicted.
+pub const RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
+
+/// What the Job of a roll shows while no program runs the roll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollJob {
+    /// Its pod is about to start.
+    Starting(String),
+    /// Its pod does not start by itself, as far as its status shows that.
+    Stuck {
+        /// The Job and why its pod does not start.
+        words: String,
+        /// Whether the image is why.
+        is_image: bool,
+    },
+    /// The Job cannot be read, for this reason.
+    Unread(String),
+}
+
+impl RollJob {
+    /// The state of the Job; none if it cannot be read.
+    pub fn words(&self) -> Option<&str> {
+        match self {
+            Self::Starting(words) | Self::Stuck { words, .. } => Some(words),
+            Self::Unread(_) => None,
+        }
+    }
+
+    /// What to do about a Job that cannot start, before the command of [`Self::repair`].
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Stuck { is_image: true, .. } => {
+                "Run the roll with an image that can be pulled and contains /kubectl-nm"
+            }
+            _ => "See what its pod waits for; the roll continues once the pod starts",
+        }
+    }
+
+    /// The command that lets a Job start that cannot, or shows more about it; none if it starts. A plain resume leaves a Job that
+    /// has not ended as it is.
+    pub fn repair(&self, roll: &str, kubectl: &str) -> Option<String> {
+        match self {
+            Self::Stuck { is_image: true, .. } => {
+                let resume = format!("roll resume {} --runner-image IMAGE", shell_quoted(roll));
+                Some(nm_command(kubectl, &resume))
+            }
+            Self::Stuck { .. } => {
+                Some(format!("{kubectl} describe pods -n {ROLLS_NAMESPACE} -l {RUNNER_LABEL}={roll}"))
+            }
+            Self::Starting(_) | Self::Unread(_) => None,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What `roll status` shows of rolls.
+
+use nm_core::terminal::output::captured::output;
+use nm_roll::in_cluster::runner_job;
+use nm_roll::record::{FINALIZER, LABEL, NODE, SETTINGS, STATE};
+use nm_shared::api::names;
+
+use super::*;
+
+/// A maintenance of a roll that somebody has aborted after it had halted, at a step of its node.
+fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMaintenance {
+    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    let node = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z",
+        "action": {"attempt": 1, "state": "running"}});
+    let halt = json!({"node": "n1", "message": "its command failed", "at": "2026-01-02T03:04:05Z"});
+    let state = json!({"revision": 2, "paused": true, "aborted": "ada@laptop", "halt": halt});
+    let annotations =
+        json!({SETTINGS: settings.to_string(), NODE: node.to_string(), STATE: state.to_string()});
+    serde_json::from_value(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "n1", "labels": {LABEL: "r"}, "annotations": annotations, "finalizers": finalizers,
+            "deletionTimestamp": is_deleted.then_some("2026-01-02T03:04:05Z")},
+        "spec": {"nodeName": "n1"},
+    }))
+    .unwrap()
+}
+
+/// What is printed about a roll of this maintenance: its first line, and the hints.
+fn check(object: NodeMaintenance, state: &str, hints: &str) {
+    let (mut out, captured) = output();
+    print(&[object], None, &BTreeMap::new(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+    let first = captured.data().lines().next().map(str::to_owned);
+    assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
+    assert_eq!(captured.messages(), hints);
+}
+
+#[test]
+fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
+    for (object, state, message) in [
+        (
+            maintenance("Acting", false, &[names::FINALIZER]),
+            "aborted",
+            "aborted by ada@laptop: nobody finishes the 1 node left",
+        ),
+        (
+            maintenance("Draining", true, &[names::FINALIZER]),
+            "ending",
+            "aborted by ada@laptop, its maintenances are being deleted",
+        ),
+    ] {
+        let (mut out, captured) = output();
+        let json = OutputFormat::Data(DataFormat::Json);
+        print(&[object], None, &BTreeMap::new(), Some("r"), json, &mut out).unwrap();
+        let document: Value = serde_json::from_str(&captured.data()).unwrap();
+        assert_eq!((&document["state"], &document["message"]), (&json!(state), &json!(message)));
+    }
+}
+
+#[test]
+fn a_roll_whose_job_is_starting_is_not_to_be_resumed() {
+    let of_job = |is_starting: bool| {
+        let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+        object.annotations_mut().insert(STATE.into(), json!({"revision": 2}).to_string());
+        let job = RollJob::Starting("Job a/b is starting: its pod is not scheduled".to_owned());
+        let job = ("r".to_owned(), job);
+        let jobs = BTreeMap::from_iter(is_starting.then_some(job));
+        let (mut out, captured) = output();
+        print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+        let (first, hints) = (captured.data().lines().next().map(str::to_owned), captured.messages());
+        let (mut out, captured) = output();
+        print(&[object], None, &jobs, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+        let document: Value = serde_json::from_str(&captured.data()).unwrap();
+        (first.unwrap(), hints, document["state"].clone())
+    };
+    let starting = "roll r: 0 done, 1 left, Job a/b is starting: its pod is not scheduled";
+    assert_eq!(of_job(true), (starting.to_owned(), String::new(), json!("starting")));
+    let (first, hints, state) = of_job(false);
+    assert_eq!((first.as_str(), state), ("roll r: 0 done, 1 left, not running", json!("notRunning")));
+    assert!(hints.contains("`kubectl nm roll resume r --yes` continues it"), "{hints}");
+}
+
+#[test]
+fn an_aborted_roll_names_who_finishes_its_nodes_and_a_paused_one_who_paused_it() {
+    let now = Timestamp::now();
+    let runner = |ago: i64| {
+        let at = now - jiff::SignedDuration::from_secs(ago);
+        json!({"id": "x", "who": "Job a/b", "at": at, "inCluster": true})
+    };
+    let aborted = |ago: i64| json!({"revision": 2, "paused": true, "aborted": "ada", "runner": runner(ago)});
+    let pause = json!({"by": "bob@desk", "at": now - jiff::SignedDuration::from_secs(720)});
+    let paused = json!({"revision": 2, "paused": true, "pause": pause, "runner": runner(5)});
+    let mut halted = aborted(5);
+    halted["halt"] = json!({"node": "n1", "message": "its command failed", "at": now});
+    let job = || BTreeMap::from([("r".to_owned(), RollJob::Starting("Job a/b is starting".to_owned()))]);
+    let title = runner_job::title("r");
+    let nobody = String::from("aborted by ada: nobody finishes the 1 node left");
+    for (state, jobs, sentence, finisher, is_continued) in [
+        (
+            aborted(5),
+            BTreeMap::new(),
+            String::from("aborted by ada: Job a/b finishes 1 node"),
+            json!("Job a/b"),
+            false,
+        ),
+        (aborted(600), BTreeMap::new(), nobody.clone(), Value::Null, true),
+        (aborted(600), job(), format!("aborted by ada: {title} finishes 1 node"), json!(title), false),
+        (halted, BTreeMap::new(), nobody, Value::Null, true),
+        (paused, BTreeMap::new(), String::from("paused by bob@desk 12m ago"), Value::Null, true),
+    ] {
+        let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+        object.annotations_mut().insert(STATE.into(), state.to_string());
+        let (mut out, captured) = output();
+        print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+        let first = captured.data().lines().next().map(str::to_owned);
+        assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {sentence}")));
+        assert_eq!(
+            captured.messages().contains("`kubectl nm roll resume r --yes` continues it"),
+            is_continued,
+            "{state}"
+        );
+        let (mut out, captured) = output();
+        print(&[object], None, &jobs, Some("r"), OutputFormat::Data(DataFormat::Json), &mut out).unwrap();
+        let document: Value = serde_json::from_str(&captured.data()).unwrap();
+        assert_eq!((&document["finishedBy"], &document["pause"]), (&finisher, &state["pause"]));
+    }
+}
+
+#[test]
+fn a_job_that_cannot_start_or_be_read_is_named_with_what_repairs_it() {
+    let of_job = |aborted: Option<&str>, job: RollJob| {
+        let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+        let state = json!({"revision": 2, "aborted": aborted}).to_string();
+        object.annotations_mut().insert(STATE.into(), state);
+        let settings = object.annotations_mut().get_mut(SETTINGS).unwrap();
+        let mut known: Value = serde_json::from_str(settings).unwrap();
+        known["inCluster"] = json!(true);
+        *settings = known.to_string();
+        let jobs = BTreeMap::from([("r".to_owned(), job)]);
+        let (mut out, captured) = output();
+        print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+        (captured.data().lines().next().unwrap().to_owned(), captured.messages())
+    };
+    let words = String::from("Job a/b is starting: pod p: ImagePullBackOff");
+    let (first, hints) = of_job(None, RollJob::Stuck { words: words.clone(), is_image: true });
+    assert!(first.ends_with(&words), "{first}");
+    assert!(hints.contains("`kubectl nm roll resume r --runner-image IMAGE --yes`"), "{hints}");
+    assert!(!hints.contains("continues it"), "{hints}");
+    let unread = || RollJob::Unread("jobs is forbidden".into());
+    let (first, hints) = of_job(None, unread());
+    assert!(first.ends_with("not running; its Job cannot be read: jobs is forbidden"), "{first}");
+    assert!(hints.contains("`kubectl nm roll resume r --yes` continues it"), "{hints}");
+    let (first, _) = of_job(Some("ada"), unread());
+    let title = runner_job::title("r");
+    let rest = format!("nobody finishes the 1 node left, unless {title} still runs the roll");
+    assert!(first.ends_with(&rest), "{first}");
+}
+
+#[test]
+fn the_window_for_programs_is_open_or_closed_until_a_time_or_null() {
+    let now = "2027-03-06T20:00:00Z".parse().unwrap();
+    for (text, expected) in [
+        (None, Value::Null),
+        (Some("19:00-21:00 UTC"), json!({"isOpen": true, "closes": "2027-03-06T21:00:00Z"})),
+        (Some("21:00-22:00 UTC"), json!({"isOpen": false, "opens": "2027-03-06T21:00:00Z"})),
+        (Some("00:00-24:00 UTC"), json!({"isOpen": true, "closes": null})),
+    ] {
+        let windows = Windows(text.map(|text: &str| text.parse().unwrap()).into_iter().collect());
+        assert_eq!(window(&windows, now), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
+    let ours = [names::FINALIZER];
+    let ends = "aborted by ada@laptop, its maintenances are being deleted";
+    check(maintenance("Draining", true, &ours), ends, "");
+    let left = "aborted by ada@laptop: nobody finishes the 1 node left";
+    let hint = "hint: `kubectl nm roll resume r --yes` continues it\n";
+    let returned = format!(
+        "hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; {}",
+        hint.trim_start_matches("hint: ")
+    );
+    check(maintenance("Acting", false, &ours), left, &returned);
+    check(maintenance("Recovering", true, &[FINALIZER]), left, hint);
+}
