@@ -1,8 +1,8 @@
 //! The invariants of one node over all its versions: what a maintenance found is recorded and restored, and marks of others
 //! stay.
 //!
-//! Each version is a write of people, whose resourceVersions are known, or of somebody else: the reconciler, and the
-//! controller that taints cordoned nodes.
+//! Each version is a write of people, whose resourceVersions are known, or of somebody else: the reconciler, the
+//! controller that taints nodes, which are cordoned or whose kubelet does not report, and the kubelet.
 
 use std::collections::HashSet;
 
@@ -15,6 +15,18 @@ use nm_tests::invariants::{
 use serde_json::Value;
 
 use crate::history::Version;
+
+/// The taints of a node whose kubelet does not report.
+const LOST: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// The node without what its controller writes of its kubelet.
+fn whatever_its_kubelet(node: &Node) -> Node {
+    let mut node = node.clone();
+    if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
+        taints.retain(|taint| !LOST.contains(&taint.key.as_str()));
+    }
+    node
+}
 
 /// The undo record of a node in maintenance. A plan and what is left of an old record do not count.
 fn record(node: &Node) -> Option<&String> {
@@ -92,7 +104,7 @@ pub(crate) fn check(versions: &[Version<Node>], by_people: &HashSet<String>) -> 
             story.violations.extend(result.err().map(at));
         };
         if !is_by_people {
-            add(others_are_untouched(node, earlier));
+            add(others_are_untouched(&whatever_its_kubelet(node), &whatever_its_kubelet(earlier)));
         }
         state = match state {
             State::InService | State::Unknown if has_record(node) => {

@@ -10,7 +10,7 @@ use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::{outage_causes, read_outages};
 use nm_core::maintenance::{node, pods_gone, status};
-use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
@@ -53,9 +53,8 @@ pub(super) async fn report(tracker: &GoalTracker, exit: Exit, cluster: &Cluster,
         out.message(&Line::new(format!("and {} without a ready pod", counted(more, "more workload"))));
     }
     let nodes: BTreeSet<&str> = outages.iter().map(|(name, _)| *name).collect();
-    let names: String = nodes.into_iter().map(|name| format!(" {}", shell_quoted(name))).collect();
     if !outages.is_empty() {
-        let flags = cluster.flags();
-        out.message(&Line::new(format!("hint: `kubectl nm explain{names}{flags}` shows why")));
+        let explain = explain_command(nodes, cluster.flags());
+        out.message(&Line::new(format!("hint: `{explain}` shows why")));
     }
 }

@@ -21,7 +21,7 @@ use nm_core::maintenance::{
     pending_pods, pods_gone, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader;
-use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
@@ -143,8 +143,7 @@ fn explain_hint(objects: &[NodeMaintenance], flags: &str) -> Option<Line> {
     concerned.first()?;
     let nodes: BTreeSet<&str> = concerned.into_iter().map(node).collect();
     let names = if nodes.len() > MAX_HINTED { BTreeSet::new() } else { nodes };
-    let names: String = names.into_iter().map(|name| format!(" {}", shell_quoted(name))).collect();
-    Some(Line::new(format!("hint: `kubectl nm explain{names}{flags}` shows {shows}")))
+    Some(Line::new(format!("hint: `{}` shows {shows}", explain_command(names, flags))))
 }
 
 /// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.

@@ -151,7 +151,9 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     if !targets.is_empty() && !args.wait {
         let message = || format!("asking {} who leads", cluster.server());
         let warning = progress::during(out, message, Box::pin(leader::warning(cluster, false))).await;
-        warning.iter().for_each(|warning| out.message(warning));
+        if let Some(warning) = warning {
+            out.message(&warning);
+        }
     }
     let exit = if args.wait && !targets.is_empty() {
         let timeout = args.timeout.filter(|timeout| !timeout.is_zero());

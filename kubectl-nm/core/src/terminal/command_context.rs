@@ -55,19 +55,27 @@ pub fn with_confirmation(message: &str) -> String {
     message.split('`').enumerate().map(confirm).collect::<Vec<_>>().join("`")
 }
 
+/// The command that explains these nodes, or all if there are none.
+pub fn explain_command<'a>(nodes: impl IntoIterator<Item = &'a str>, flags: &str) -> String {
+    let command = std::iter::once(String::from("kubectl nm explain"));
+    let words: Vec<String> =
+        command.chain(nodes.into_iter().map(|node| shell_quoted(node).to_string())).collect();
+    words.join(" ") + flags
+}
+
+/// Who repeats the actions of a roll confirms them.
+const CONFIRMING: [&str; 7] =
+    ["--yes", "--run", "--job", "--before", "--before-job", "--after", "--after-job"];
+
 /// The command with `--yes`, if it asks a question and is not confirmed by its own flags.
 pub fn confirmed(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (flags, names): (Vec<&str>, Vec<&str>) = words.iter().skip(2).partition(|word| word.starts_with('-'));
-    // Who repeats the actions of a roll confirms them.
-    const CONFIRMING: [&str; 7] =
-        ["--yes", "--run", "--job", "--before", "--before-job", "--after", "--after-job"];
-    let asks = match (words.as_slice(), names.as_slice()) {
-        (["kubectl", "nm", ..], ["roll", "resume" | "abort", _, ..]) => true,
-        (["kubectl", "nm", ..], ["stop", _, _, ..]) => true,
-        _ => false,
-    };
+    let asks = matches!(
+        (words.as_slice(), names.as_slice()),
+        (["kubectl", "nm", ..], ["roll", "resume" | "abort", _, ..] | ["stop", _, _, ..])
+    );
     let is_confirmed = flags.iter().any(|flag| CONFIRMING.contains(flag));
     if asks && !is_confirmed { format!("{command} --yes") } else { command.to_owned() }
 }

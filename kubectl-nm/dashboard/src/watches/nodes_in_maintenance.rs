@@ -59,7 +59,8 @@ impl KnownNodes {
                 self.live.0 = true;
                 self.live_update()
             }
-            (Source::InMaintenance, Ok(WatchUpdate::Live)) => {
+            // If these cannot be watched, the names of all nodes are known nevertheless.
+            (Source::InMaintenance, Ok(WatchUpdate::Live) | Err(_)) => {
                 self.live.1 = true;
                 self.live_update()
             }
@@ -72,11 +73,6 @@ impl KnownNodes {
                 vec![lost]
             }
             (Source::All, error @ Err(_)) => vec![error],
-            // The names of all nodes are known nevertheless.
-            (Source::InMaintenance, Err(_)) => {
-                self.live.1 = true;
-                self.live_update()
-            }
         }
     }
 
@@ -110,6 +106,10 @@ impl KnownNodes {
                 self.details = nodes.iter().filter_map(|node| details(node)).collect();
                 before.into_keys().chain(self.details.keys().cloned()).collect()
             }
+            // Most changes are heartbeats.
+            WatchChange::Applied(node) if self.details.get(&node.name) == node.details.as_ref() => {
+                BTreeSet::new()
+            }
             WatchChange::Applied(node) => {
                 self.details.extend(details(&node));
                 BTreeSet::from([node.name.clone()])
@@ -142,10 +142,6 @@ mod tests {
         Arc::new(NodeMetadata { name: name.into(), details, ..NodeMetadata::default() })
     }
 
-    fn change(change: WatchChange<NodeMetadata>) -> Update {
-        Ok(WatchUpdate::Change(change))
-    }
-
     /// What is sent for an update, in short.
     fn sent(known: &mut KnownNodes, source: Source, update: Update) -> String {
         let shown = |node: &NodeMetadata| {
@@ -169,6 +165,7 @@ mod tests {
     fn nodes_in_maintenance_have_details_whichever_watch_is_first() {
         use NodeReadiness::{NotReady, Ready};
         use Source::{All, InMaintenance};
+        let change = |change| Ok(WatchUpdate::Change(change));
         let mut known = KnownNodes::default();
         let mut check =
             |source, update, expected: &str| assert_eq!(sent(&mut known, source, update), expected);
@@ -178,6 +175,7 @@ mod tests {
         check(All, Ok(WatchUpdate::Live), "live");
         check(InMaintenance, change(WatchChange::Applied(node("b", Some(NotReady)))), "b:NotReady");
         check(All, change(WatchChange::Applied(node("b", None))), "b:NotReady");
+        check(InMaintenance, change(WatchChange::Applied(node("b", Some(NotReady)))), "");
         check(InMaintenance, change(WatchChange::Listed(vec![node("b", Some(Ready))])), "a:- b:Ready");
         check(InMaintenance, change(WatchChange::Deleted(node("b", Some(Ready)))), "b:-");
         check(All, change(WatchChange::Deleted(node("b", None))), "b deleted");
