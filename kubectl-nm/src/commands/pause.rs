@@ -99,6 +99,13 @@ pub(crate) async fn run(
             )));
         }
     }
+    for object in todo.iter().filter(|object| pause && State::of(object) == State::Failed) {
+        out.message(&Line::new(format!(
+            "warning: node/{}: its drain has failed, so no pod is evicted in any case; the pause only keeps the drain from \
+             continuing",
+            node(object)
+        )));
+    }
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
     let nodes = distinct(&nodes);
     let what = if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" };
@@ -358,5 +365,13 @@ mod tests {
     async fn more_than_one_maintenance_has_to_be_confirmed() {
         let (ended, _, patched) = change("n1 n2", true, vec![draining("n1"), draining("n2")]).await;
         assert!(matches!(ended, Err(Error::Unconfirmed)) && patched.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_a_failed_drain_says_that_nothing_is_evicted_anyway() {
+        let failed = with_status("n1", json!({"phase": "Failed", "evictionPods": 3}));
+        let (ended, said, _) = change("n1", true, vec![failed]).await;
+        assert_eq!(ended.unwrap(), Exit::Done);
+        assert!(said.contains("warning: node/n1: its drain has failed"), "{said}");
     }
 }

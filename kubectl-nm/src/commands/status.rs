@@ -17,8 +17,8 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::{
-    State, attached_volumes, blocked_count, blocked_pods, drain_result, error_without_details, node,
-    pending_pods, pods_gone, roll_name, status, waiting_pods,
+    State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, error_without_details,
+    node, pending_pods, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
@@ -124,26 +124,16 @@ pub(crate) async fn run(
     Err(Error::NotInMaintenance(missing))
 }
 
-/// Where to find out why pods do not leave, and whether drains have left workloads without a ready pod: no status shows that, and
-/// finding it out takes several requests. None if that concerns no maintenance.
+/// Where to find out why pods do not leave, and what is down meanwhile: no status shows that, and finding it out takes several
+/// requests. None unless pods are blocked, or a drain has failed: nobody has to act on a drain that is under way.
 fn explain_hint(objects: &[NodeMaintenance], flags: &str) -> Option<Line> {
-    let has_stuck = |object: &NodeMaintenance| {
-        blocked_count(object) > 0 || !waiting_pods(object).is_empty() || State::of(object) == State::Failed
-    };
-    let is_concerned = |object: &&NodeMaintenance| {
-        State::of(object) != State::Stopping && (has_stuck(object) || pods_gone(status(object)) > 0)
-    };
-    let mut concerned: Vec<&NodeMaintenance> = objects.iter().filter(is_concerned).collect();
-    let shows = if concerned.iter().any(|object| has_stuck(object)) {
-        concerned.retain(|object| has_stuck(object));
-        "why pods do not leave, and which workloads have no ready pod since theirs left"
-    } else {
-        "whether workloads have no ready pod since theirs left"
-    };
-    concerned.first()?;
-    let nodes: BTreeSet<&str> = concerned.into_iter().map(node).collect();
+    let is_stuck =
+        |object: &&NodeMaintenance| blocked_count(object) > 0 || State::of(object) == State::Failed;
+    let nodes: BTreeSet<&str> = objects.iter().filter(is_stuck).map(node).collect();
+    nodes.first()?;
     let names = if nodes.len() > MAX_HINTED { BTreeSet::new() } else { nodes };
-    Some(Line::new(format!("hint: `{}` shows {shows}", explain_command(names, flags))))
+    let explain = explain_command(names, flags);
+    Some(Line::new(format!("hint: `{explain}` shows why, and which workloads have no ready pod")))
 }
 
 /// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.
@@ -201,6 +191,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         if let Some(error) = error_without_details(object) {
             let line = Line::new(format!("node/{}: ", node(object))).with(Style::Bad, "error");
             out.wrapped_message(&line.and(": ").and(error));
+        } else if let Some(degraded) = degraded(object) {
+            let line = Line::new(format!("node/{}: ", node(object)));
+            out.wrapped_message(&line.with(Style::Bad, &degraded.message));
         }
         for pod in blocked_pods(object) {
             out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));

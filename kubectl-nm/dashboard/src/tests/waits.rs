@@ -144,6 +144,16 @@ fn an_open_node_shows_what_waits_in_80_columns_and_no_estimate_while_nothing_mov
 }
 
 #[test]
+fn a_drained_node_that_something_keeps_uncordoning_says_so() {
+    let conditions = json!([condition("Cordoned", "True", "Cordoned", 37), condition("Drained", "True", "Drained", 37),
+        {"type": "Degraded", "status": "True", "reason": "CordonContested", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "message": "something keeps uncordoning node node-03"}]);
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3, "conditions": conditions});
+    let shown = shown(vec![maintenance("node-03", 60, drained)], 160, 24);
+    assert!(shown.contains("something keeps uncordoning node node-03"), "{shown}");
+}
+
+#[test]
 fn a_long_name_is_cut_in_its_middle() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 1, 1));
     let canvas = Canvas::new(&mut buffer, Appearance::default());

@@ -159,7 +159,7 @@ fn progress(
     };
     x = canvas.write(area, x, &far, Tone::Strong) + 2;
     if matches!(row.state, Some(State::Draining | State::Blocked)) {
-        x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
+        x = canvas.write(area, x, &eta(model, open, maintenance, &row), Tone::Plain) + 2;
     }
     let x = legend(&status(maintenance).pod_counts, canvas, area, x);
     // The rows have these pods too, so they would not add up.
@@ -169,7 +169,7 @@ fn progress(
     }
 }
 
-fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
+fn eta(model: &Model, open: &OpenNode, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let since = cordoned_since(maintenance).or(row.started);
     let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
     if is_idle(&status(maintenance).pod_counts) {
@@ -180,8 +180,16 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
         (None, _) => String::from("ETA -"),
-        (Some(left), 0) => format!("ETA ~{}", age(left.as_secs())),
-        (Some(left), _) => format!("ETA ~{} (unblocked)", age(left.as_secs())),
+        (Some(left), blocked) => {
+            // A pod that terminates may use all of its grace period.
+            let grace = open.pods.last_deadline().map(|at| at.duration_since(model.now));
+            let at_most = match grace.filter(|grace| *grace > left) {
+                Some(grace) => format!(" to {}", age(grace.as_secs())),
+                None => String::new(),
+            };
+            let unblocked = if blocked > 0 { " (unblocked)" } else { "" };
+            format!("ETA ~{}{at_most}{unblocked}", age(left.as_secs()))
+        }
     }
 }
 

@@ -174,7 +174,7 @@ impl DrainRecord {
                 };
                 format!("{blocker} ({}{refused})", counted(pods.len(), "pod"))
             });
-            lines.push(format!("blocked by: {}", first(words.collect())));
+            lines.push(format!("was blocked by: {}", first(words.collect())));
         }
         if !self.readiness.is_empty() {
             let mut lost: Vec<_> =
@@ -261,7 +261,7 @@ mod tests {
             [
                 "5 pods gone in 2m10s",
                 "slowest, since the cordon: shop/a 2m10s, shop/b 70s, shop/c 30s",
-                "blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
+                "was blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
             ]
         );
         assert_eq!(records.ended(|_| Some(&last), false).len(), 1);

@@ -8,8 +8,8 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, drain_began, drain_ended, hold, is_ending, pods_gone,
-    reason, roll_name, status, stop_progress, uid,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended, hold, is_ending,
+    pods_gone, reason, roll_name, status, stop_progress, uid,
 };
 use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
@@ -175,6 +175,9 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     match (state, first) {
         (State::Draining | State::Blocked, _) if let Some(hold) = hold(maintenance) => {
             format!("waiting for {hold}")
+        }
+        (State::Draining | State::Drained, _) if let Some(degraded) = degraded(maintenance) => {
+            degraded.message.clone()
         }
         (State::Blocked, Some(pod)) => {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);

@@ -202,6 +202,12 @@ impl PodList {
         rows.filter(|row| had_to_go(row)).count()
     }
 
+    /// When the last grace period of the pods that terminate ends.
+    pub(crate) fn last_deadline(&self) -> Option<Timestamp> {
+        let terminates = |row: &&PodRow| row.progress.state == Some(PodState::Terminating);
+        self.rows.all().filter(terminates).filter_map(|row| row.progress.deadline).max()
+    }
+
     /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the
     /// verdicts do not matter.
     fn judge_again(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
