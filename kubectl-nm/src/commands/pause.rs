@@ -369,7 +369,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_pause_of_a_failed_drain_says_that_nothing_is_evicted_anyway() {
-        let failed = with_status("n1", json!({"phase": "Failed", "evictionPods": 3}));
+        let mut failed = draining("n1");
+        failed.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
         let (ended, said, _) = change("n1", true, vec![failed]).await;
         assert_eq!(ended.unwrap(), Exit::Done);
         assert!(said.contains("warning: node/n1: its drain has failed"), "{said}");
