@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 
 use crate::plan::{REPLICAS, ReplicaHarm};
+use crate::requests::Sent;
 
 /// Short, so that many terms fit into a run.
 pub(crate) const LEASE_SECONDS: u64 = 6;
+
+/// How long after a freeze a write that was begun before it may be sent.
+const ON_ITS_WAY: SignedDuration = SignedDuration::from_millis(500);
 
 /// The log of a replica that is gone.
 pub(crate) struct Log {
@@ -26,6 +31,8 @@ pub(crate) struct Replicas {
     slots: Vec<tokio::sync::Mutex<Option<Replica>>>,
     logs: Mutex<Vec<Log>>,
     violations: Mutex<Vec<String>>,
+    /// Which process went on after a freeze, and when.
+    thawed: Mutex<Vec<(u32, Timestamp)>>,
 }
 
 struct Replica {
@@ -43,6 +50,7 @@ impl Replicas {
             slots: Vec::new(),
             logs: Mutex::default(),
             violations: Mutex::default(),
+            thawed: Mutex::default(),
         };
         replicas.slots = (0..REPLICAS).map(|_| tokio::sync::Mutex::new(Some(replicas.spawn()))).collect();
         replicas
@@ -82,6 +90,7 @@ impl Replicas {
             ReplicaHarm::Freeze => {
                 process.signal("STOP");
                 tokio::time::sleep(lasts).await;
+                self.thawed.lock().unwrap().push((pid, Timestamp::now()));
                 process.signal("CONT");
                 *slot = Some(Replica { pid, process });
                 return format!("{pid} was frozen");
@@ -116,6 +125,16 @@ impl Replicas {
             }
         }
         exited
+    }
+
+    /// Whether a write was sent by a process as it went on after a freeze, and it did not wait for the answer: it was frozen
+    /// between the look at its lease and the write, of which no process can make one step. What such a write may do is limited by its
+    /// preconditions, which other invariants check.
+    pub(crate) fn was_on_its_way(&self, sent: &Sent) -> bool {
+        let has_thawed = |(pid, at): &(u32, Timestamp)| {
+            *pid == sent.pid && sent.entry.at >= *at && sent.entry.at.duration_since(*at) < ON_ITS_WAY
+        };
+        sent.entry.code == 0 && self.thawed.lock().unwrap().iter().any(has_thawed)
     }
 
     /// The process in each slot, and where it serves its metrics.

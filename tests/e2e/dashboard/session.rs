@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use nm_shared::api::names::EXCLUDE_LABEL;
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::start;
 use nm_tests::nodes::configuration;
@@ -145,8 +146,9 @@ async fn the_fleet_view_watches_the_selected_node_too_and_opening_it_requests_no
         let mut requested: Vec<String> = ours
             .map(|request| {
                 let form = if request.metadata_only { "metadata" } else { "whole" };
-                let part = format!("{} {}", request.namespace, request.field_selector);
-                format!("{} {form} {} {}", request.verb, request.resource, part.trim())
+                let selected = [request.namespace, request.field_selector, request.label_selector];
+                let part: Vec<String> = selected.into_iter().filter(|part| !part.is_empty()).collect();
+                format!("{} {form} {} {}", request.verb, request.resource, part.join(" "))
             })
             .collect();
         requested.sort();
@@ -166,7 +168,8 @@ async fn the_fleet_view_watches_the_selected_node_too_and_opening_it_requests_no
     terminal.until_live().await;
     terminal.until_shown(node).await;
     let both = |what: &str| ["list", "watch"].map(|verb| format!("{verb} {what}"));
-    let fleet = ["whole nodemaintenances", "metadata nodes"].map(both).concat();
+    let in_maintenance = format!("whole nodes {EXCLUDE_LABEL}=true");
+    let fleet = ["whole nodemaintenances", "metadata nodes", &in_maintenance].map(both).concat();
     let on_node = format!("whole pods spec.nodeName={node}");
     let about_node = format!("whole events default regarding.name={node}");
     let mut all = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();

@@ -238,6 +238,7 @@ fn entry(head: &Parts, path: &Path, query: &Query, at: Timestamp) -> Entry {
         verb: "get",
         resource: head.uri.path().to_owned(),
         field_selector: query.get("fieldSelector").unwrap_or_default().to_owned(),
+        label_selector: query.get("labelSelector").unwrap_or_default().to_owned(),
         metadata_only: negotiate::form(Some(accept)) == Ok(negotiate::ResponseFormat::Metadata),
         ..Entry::default()
     };

@@ -39,6 +39,8 @@ pub struct Entry {
     pub name: String,
     /// `fieldSelector` of a list or a watch, or empty.
     pub field_selector: String,
+    /// `labelSelector` of a list or a watch, or empty.
+    pub label_selector: String,
     /// Whether only metadata is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
     /// HTTP status code; zero if there was no response because the connection was closed or the server killed.
