@@ -86,9 +86,11 @@ async fn run_tasks(term: Term, tasks: TaskSpawner, exits: &mut TaskExits) -> Res
     let waiting = trigger_waiting(state.clone(), flags.max_unavailable, clock.clone());
     tasks.spawn("the updates of the queue", waiting);
     tokio::select! {
-        () = until_known(&state) => debug!("nodes and their leases are known"),
+        // Tasks that end because of the shutdown may be seen together with it.
+        biased;
         () = shutdown_begins(shutdown.clone()) => return Ok(()),
         exit = exits.next() => return Err(exit),
+        () = until_known(&state) => debug!("nodes and their leases are known"),
     }
     let (conditions, publishing) = NodeConditionPublisher::start(&client, state.clone(), clock.clone());
     tasks.spawn("the publisher of node conditions", publishing);
@@ -224,6 +226,22 @@ mod tests {
                 "metadata": metadata("m"), "spec": {"nodeName": "n"},
             }]),
             _ => json!([]),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_before_the_nodes_are_known_is_no_failure() {
+        // The evictor ends at the same time.
+        for _ in 0..50 {
+            let silent = tower::service_fn(|_: Request<kube::client::Body>| {
+                std::future::pending::<Result<Response<Body>, Infallible>>()
+            });
+            let client = TermClient { client: Client::new(silent, "default"), throttle: Throttle::default() };
+            let (sender, shutdown) = watch::channel(false);
+            let leading = tokio::spawn(run(term(client, shutdown).0));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            sender.send_replace(true);
+            leading.await.unwrap().unwrap();
         }
     }
 

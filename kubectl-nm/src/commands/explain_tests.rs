@@ -286,8 +286,8 @@ It is part of roll kernel.
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
   Lasting for 3m20s, since 2026-01-02T03:04:05Z.
   Once this is fixed, continue the roll; or continue without the node, or abort the roll:
-    kubectl nm roll resume kernel --context blue --yes
-    kubectl nm roll resume kernel --skip n1 --context blue --yes
+    kubectl nm roll resume kernel --context blue
+    kubectl nm roll resume kernel --skip n1 --context blue
     kubectl nm roll abort kernel --context blue --yes
 ";
     assert_eq!((captured.data().as_str(), is_blocked), (expected, true));

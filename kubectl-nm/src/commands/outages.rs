@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::ClusterFacts;
@@ -40,7 +39,7 @@ pub(super) async fn report(tracker: &GoalTracker, exit: Exit, cluster: &Cluster,
     };
     let all = tracker.cache().all().map(AsRef::as_ref).filter(is_watched);
     let explained = all.filter(|object| pods_gone(status(object)) > 0);
-    let read = read_outages::add(&mut facts, explained, cluster, Timestamp::now());
+    let read = read_outages::add_seen(&mut facts, explained, cluster);
     if timeout(MAX_WAIT, Box::pin(read)).await.is_err() {
         return;
     }

@@ -101,8 +101,8 @@ pub(crate) async fn run(
     }
     for object in todo.iter().filter(|object| pause && State::of(object) == State::Failed) {
         out.message(&Line::new(format!(
-            "warning: node/{}: its drain has failed, so no pod is evicted in any case; the pause only keeps the drain from \
-             continuing",
+            "warning: node/{}: its drain has failed, and evicts no pod now; while it is paused, it does not continue when its \
+             timeout is removed either",
             node(object)
         )));
     }

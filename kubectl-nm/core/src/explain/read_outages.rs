@@ -34,13 +34,41 @@ const MAX_NAMES: usize = 10;
 /// For how long API servers keep events by default.
 const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Adds the outages of the workloads whose pods left the nodes of these maintenances.
+/// Adds the outages of the workloads whose pods left the nodes of these maintenances, and why they may not be all.
 pub async fn add<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
     cluster: &Cluster,
     now: Timestamp,
 ) {
+    let Seen { drained, stopped, is_complete } = add_seen(facts, explained, cluster).await;
+    let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
+    if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
+        read_nodes(cluster, facts).await;
+    }
+    if is_complete {
+        add_expired(facts, &drained, &stopped, cluster, now).await;
+    }
+    facts.outage_gaps.retain(|_, gaps| !gaps.is_empty());
+}
+
+/// What the events show.
+#[derive(Default)]
+pub struct Seen<'a> {
+    /// When the drain of each node began, and its maintenance.
+    drained: BTreeMap<&'a str, (Timestamp, &'a NodeMaintenance)>,
+    /// The pods that the kubelets of these nodes have ended.
+    stopped: Vec<StoppedPod>,
+    /// Whether all events were read.
+    is_complete: bool,
+}
+
+/// Adds the outages of which there are still events.
+pub async fn add_seen<'a>(
+    facts: &mut ClusterFacts,
+    explained: impl IntoIterator<Item = &'a NodeMaintenance>,
+    cluster: &Cluster,
+) -> Seen<'a> {
     let drained: BTreeMap<&str, (Timestamp, &NodeMaintenance)> = explained
         .into_iter()
         .filter(|object| State::of(object) != State::Stopping)
@@ -49,13 +77,13 @@ pub async fn add<'a>(
     let drains: BTreeMap<&str, Timestamp> =
         drained.iter().map(|(node, (began, _))| (*node, *began)).collect();
     if drains.is_empty() {
-        return;
+        return Seen::default();
     }
     let mut gaps = BTreeSet::new();
     let all: Api<Event> = Api::all(cluster.client());
     let killing = ListParams::default().fields("reason=Killing").limit(MAX_EVENTS);
     let read = page(cluster, &all, "list events", killing).await;
-    let is_read = matches!(read, Ok((_, false)));
+    let is_complete = matches!(read, Ok((_, false)));
     let found = match read {
         Ok((events, is_cut)) => {
             gaps.extend(is_cut.then_some(OutageGap::MoreEvents(MAX_EVENTS)));
@@ -87,18 +115,11 @@ pub async fn add<'a>(
             Err(unseen) => gaps.extend([OutageGap::Unseen(unseen)]),
         }
     }
-    let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
-    if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
-        read_nodes(cluster, facts).await;
-    }
     // Where no pod has left, nothing is missing.
     for (name, _) in drained.iter().filter(|(_, (_, object))| pods_gone(status(object)) > 0) {
         facts.outage_gaps.entry((*name).to_owned()).or_default().extend(gaps.iter().cloned());
     }
-    if is_read {
-        add_expired(facts, &drained, &stopped, cluster, now).await;
-    }
-    facts.outage_gaps.retain(|_, gaps| !gaps.is_empty());
+    Seen { drained, stopped, is_complete }
 }
 
 /// Adds the drains of which events have expired, if a workload without a ready pod may be one of theirs.

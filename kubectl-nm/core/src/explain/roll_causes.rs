@@ -103,11 +103,12 @@ pub(super) fn suspended(
     let (is_planned, roll) = (State::of(maintenance) == State::Planned, roll_name(maintenance));
     let runner = roll.and_then(|roll| facts.rolls.runner(roll, now));
     let paused = roll.and_then(|roll| pause_sentence(roll, &facts.rolls));
+    let is_stuck = |roll: &str| matches!(facts.roll_jobs.get(roll), Some(RollJob::Stuck { .. }));
     let since =
         condition(maintenance, ConditionType::Suspended).map(|suspended| suspended.last_transition_time.0);
-    if let Some(roll) =
-        roll.filter(|roll| is_planned && paused.is_none() && facts.rolls.is_abandoned(roll, now))
-    {
+    if let Some(roll) = roll.filter(|roll| {
+        is_planned && (paused.is_none() || is_stuck(roll)) && facts.rolls.is_abandoned(roll, now)
+    }) {
         return Cause { since, ..abandoned(roll, "so the maintenance does not begin", facts, kubectl) };
     }
     let what = match (is_planned, roll, runner) {

@@ -63,21 +63,26 @@ pub fn explain_command<'a>(nodes: impl IntoIterator<Item = &'a str>, flags: &str
     words.join(" ") + flags
 }
 
-/// Who repeats the actions of a roll confirms them.
-const CONFIRMING: [&str; 7] =
-    ["--yes", "--run", "--job", "--before", "--before-job", "--after", "--after-job"];
-
-/// The command with `--yes`, if it asks a question and is not confirmed by its own flags.
+/// The command with `--yes`, if it asks a question. `roll resume` is left as it is: who confirms it confirms the commands and Jobs
+/// of the roll, which somebody else may have written, so they have to be repeated.
 pub fn confirmed(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (flags, names): (Vec<&str>, Vec<&str>) = words.iter().skip(2).partition(|word| word.starts_with('-'));
+    let is_flag = |word: &&str| word.starts_with('-');
+    // The value of a flag may be a word of its own.
+    let is_value = |at: usize| at > 0 && is_flag(&words[at - 1]) && !words[at - 1].contains('=');
+    let names: Vec<&str> = words
+        .iter()
+        .enumerate()
+        .skip(2)
+        .filter(|(at, word)| !is_flag(word) && !is_value(*at))
+        .map(|(_, word)| *word)
+        .collect();
     let asks = matches!(
         (words.as_slice(), names.as_slice()),
-        (["kubectl", "nm", ..], ["roll", "resume" | "abort", _, ..] | ["stop", _, _, ..])
+        (["kubectl", "nm", ..], ["roll", "abort", _, ..] | ["stop", _, _, ..])
     );
-    let is_confirmed = flags.iter().any(|flag| CONFIRMING.contains(flag));
-    if asks && !is_confirmed { format!("{command} --yes") } else { command.to_owned() }
+    if asks && !words.contains(&"--yes") { format!("{command} --yes") } else { command.to_owned() }
 }
 
 /// Commands joined by `&&`, which may also occur in a quoted word.
@@ -136,15 +141,14 @@ mod tests {
     #[test]
     fn who_cannot_be_asked_gets_commands_that_do_not_ask() {
         for (command, is_confirmed) in [
-            ("kubectl nm roll resume r", true),
-            ("kubectl nm roll resume r --skip n1 --context=c", true),
+            ("kubectl nm roll resume r", false),
             ("kubectl nm roll abort r --return", true),
             ("kubectl nm stop n1 n2", true),
             ("kubectl nm stop n1", false),
+            ("kubectl nm stop n1 --context blue", false),
             ("kubectl nm roll abort", false),
             ("kubectl nm roll status r", false),
-            ("kubectl nm roll resume r --run 'ssh {} reboot'", false),
-            ("kubectl nm roll resume r --yes", false),
+            ("kubectl nm roll abort r --yes", false),
             ("kubectl get pods a b", false),
         ] {
             let expected = format!("{command}{}", if is_confirmed { " --yes" } else { "" });

@@ -25,7 +25,7 @@ pub struct DeletedNodes {
     maintenances: RefCell<BTreeSet<String>>,
     /// The maintenances of the watch, by uid.
     known: RefCell<BTreeMap<String, Ending>>,
-    /// Whether a request has failed: then none follows.
+    /// Whether a request was refused: then none follows.
     is_refused: Cell<bool>,
 }
 
@@ -48,7 +48,8 @@ impl From<&NodeMaintenance> for Ending {
 impl Ending {
     /// Whether its node is not the one that exists with the name.
     fn is_of_deleted_node(&self, found: Option<&ObjectMeta>) -> bool {
-        let Some(found) = found else { return true };
+        // A maintenance of a node that has never existed has no owner either.
+        let Some(found) = found else { return self.owner.is_some() };
         let is_another = self.owner.as_ref().is_some_and(|owner| found.uid.as_ref() != Some(owner));
         is_another || found.deletion_timestamp.is_some()
     }
@@ -122,9 +123,11 @@ impl DeletedNodes {
             Ok(Ok(found)) if ending.is_of_deleted_node(found.as_ref()) => {
                 self.maintenances.borrow_mut().insert(uid);
             }
-            Ok(Ok(_)) => {}
+            Ok(Err(error)) if error.status().is_some_and(kube::core::Status::is_forbidden) => {
+                self.is_refused.set(true);
+            }
             // What the watch shows does not depend on it.
-            Ok(Err(_)) | Err(_) => self.is_refused.set(true),
+            Ok(_) | Err(_) => {}
         }
     }
 

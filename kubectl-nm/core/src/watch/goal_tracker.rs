@@ -3,7 +3,7 @@
 //! Everything here is pure. Lines, NDJSON and the dashboard feed a [`GoalTracker`] with the events of the watch and show
 //! what it returns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
@@ -75,8 +75,8 @@ pub struct GoalTracker {
     open: Option<Vec<WaitTarget>>,
     /// The uids of the maintenances whose drain has the same timeout as this watch.
     same_timeout: Vec<String>,
-    /// The uids of the maintenances that have neither drained their nodes nor failed.
-    unfinished: BTreeSet<String>,
+    /// The maintenances that have neither drained their nodes nor failed, by uid.
+    unfinished: BTreeMap<String, WaitTarget>,
     /// Whether one of them was deleted.
     has_lost: bool,
 }
@@ -103,7 +103,7 @@ impl GoalTracker {
             exit_condition,
             open: None,
             same_timeout: Vec::new(),
-            unfinished: BTreeSet::new(),
+            unfinished: BTreeMap::new(),
             has_lost: false,
         }
     }
@@ -212,14 +212,21 @@ impl GoalTracker {
         if !was_complete {
             self.choose_targets()?;
         }
-        self.note_unfinished();
-        let (settled, exit) = self.settle();
+        let lost = self.note_unfinished();
+        let (mut settled, exit) = self.settle();
+        if self.exit_condition == ExitCondition::AllComplete {
+            settled.extend(lost.into_iter().map(|target| (target, TargetOutcome::Deleted)));
+        }
         Ok(TrackerUpdate { changes, is_first_list: !was_complete, settled, exit })
     }
 
-    /// Notes which maintenances are unfinished. Of one that is being deleted, it was known before.
-    fn note_unfinished(&mut self) {
-        self.has_lost |= self.unfinished.iter().any(|uid| self.cache.get(uid).is_none());
+    /// Notes which maintenances are unfinished, and returns those that are gone. Of one that is being deleted, it was known before.
+    fn note_unfinished(&mut self) -> Vec<WaitTarget> {
+        let known = std::mem::take(&mut self.unfinished).into_iter();
+        let (gone, there): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            known.partition(|(uid, _)| self.cache.get(uid).is_none());
+        self.unfinished = there;
+        self.has_lost |= !gone.is_empty();
         for object in self.cache.objects() {
             match State::of(object) {
                 State::Drained | State::Failed => drop(self.unfinished.remove(&uid(object))),
@@ -229,10 +236,10 @@ impl GoalTracker {
                 | State::Queued
                 | State::Draining
                 | State::Blocked
-                | State::Paused => drop(self.unfinished.insert(uid(object))),
+                | State::Paused => drop(self.unfinished.insert(uid(object), WaitTarget::from(object))),
             }
         }
-        self.unfinished.retain(|uid| self.cache.get(uid).is_some());
+        gone.into_values().collect()
     }
 
     /// Where the targets were not given, they are all maintenances of the first list.

@@ -59,14 +59,14 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
         let why = if is_run {
             "begins when its turn in roll k2 comes; run by ada@vm"
         } else {
-            "nobody runs roll k2: see kubectl nm explain node-09"
+            "nobody runs roll k2 now"
         };
         let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
         assert!(row.contains(why), "{row}\n{shown}");
         assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");
         assert!(shown.contains("kubectl nm roll status k2"), "{shown}");
         // Its program has ended, and its command with it.
-        let acting = if is_run { "roll k2 is at its action" } else { "see kubectl nm explain node-08" };
+        let acting = if is_run { "roll k2 is at its action" } else { "nobody runs roll k2 now" };
         assert!(shown.contains(acting), "{shown}");
     }
 }

@@ -224,7 +224,7 @@ mod tests {
             messages,
             "node/n1 (Acting): its command has begun\n\
              hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; \
-             `kubectl nm roll resume r --yes` finishes the command or the Job first\n"
+             `kubectl nm roll resume r` finishes the command or the Job first\n"
         );
         let job = String::from("Job node-maintenance-rolls/nm-roll-r");
         let (done, messages) = report(&["n1"], true, &Finisher::Known(job.clone()));

@@ -191,24 +191,24 @@ pub(super) fn report_unfinished(nodes: &[UnfinishedNode], out: &mut Output) {
     }
 }
 
-/// The flags with which `roll resume` confirms the commands of a roll where it cannot ask. Empty if a Job is among its actions: their
-/// files are not known.
+/// The flags with which `roll resume` is confirmed where it cannot ask: those of the commands and Jobs of the roll.
 fn confirmation(settings: &RollSettings, out: &Output) -> String {
     if out.can_ask() {
         return String::new();
     }
     let flags = settings.actions().map(|(step, action)| {
-        let flag = match step {
-            Step::Preparing => "--before",
-            Step::Finishing => "--after",
-            _ => "--run",
+        let (command_flag, job_flag) = match step {
+            Step::Preparing => ("--before", "--before-job"),
+            Step::Finishing => ("--after", "--after-job"),
+            _ => ("--run", "--job"),
         };
         match action {
-            NodeAction::Run(command) => Some(format!(" {flag} {}", shell_quoted(command))),
-            NodeAction::Job(_) => None,
+            NodeAction::Run(command) => format!(" {command_flag} {}", shell_quoted(command)),
+            NodeAction::Job(_) => format!(" {job_flag} FILE"),
         }
     });
-    flags.collect::<Option<String>>().unwrap_or_default()
+    let flags: String = flags.collect();
+    if flags.is_empty() { String::from(" --yes") } else { flags }
 }
 
 /// What became of the nodes of a roll: `3 nodes done, 7 pods gone`, or `1 of 3 nodes done (7 pods gone), 1 skipped, 1 departed`.

@@ -244,7 +244,9 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         status.job.as_ref().and_then(|job| Some((job, job.repair(&roll.name, "kubectl")?)))
         && !is_ending(roll)
     {
+        // Without that, a plain resume changes nothing.
         out.hint(&format!("{}: `{repair}`", job.advice()));
+        return Ok(());
     }
     let goes_on = match status.state {
         StatusWord::Paused | StatusWord::Halted => false,
@@ -263,7 +265,10 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             (StatusWord::Aborted, [_, ..]) => return_hint(&roll.name, &begun) + "; ",
             _ => String::new(),
         };
-        out.hint(&format!("{returned}`kubectl nm roll resume {}` continues it{again}", roll.name));
+        // Commands and Jobs would have to be repeated.
+        let is_confirmed_by_yes = roll.settings.actions().next().is_none() && !out.can_ask();
+        let confirmed = if is_confirmed_by_yes { " --yes" } else { "" };
+        out.hint(&format!("{returned}`kubectl nm roll resume {}{confirmed}` continues it{again}", roll.name));
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ fn a_job_that_cannot_start_or_be_read_is_named_with_what_repairs_it() {
     let words = String::from("Job a/b is starting: pod p: ImagePullBackOff");
     let (first, hints) = of_job(None, RollJob::Stuck { words: words.clone(), is_image: true });
     assert!(first.ends_with(&words), "{first}");
-    assert!(hints.contains("`kubectl nm roll resume r --runner-image IMAGE --yes`"), "{hints}");
+    assert!(hints.contains("`kubectl nm roll resume r --runner-image IMAGE`"), "{hints}");
     assert!(!hints.contains("continues it"), "{hints}");
     let unread = || RollJob::Unread("jobs is forbidden".into());
     let (first, hints) = of_job(None, unread());

@@ -203,7 +203,7 @@ impl Fleet {
             }
             (Some(_), _) if is_planned => Cow::Owned(format!("roll {roll} has halted")),
             _ if is_left && self.rolls.is_abandoned(roll, now) => {
-                Cow::Owned(format!("nobody runs roll {roll}: see kubectl nm explain {}", row.node))
+                Cow::Owned(format!("nobody runs roll {roll} now"))
             }
             (None, Some(who)) if is_planned => Cow::Owned(format!("{why}; run by {who}")),
             _ => why,
