@@ -25,7 +25,7 @@ use crate::report::Acts;
 use crate::requests::{self, Sent, audited, evictions, surges, writes};
 use crate::settings::Settings;
 use crate::settled;
-use crate::soak;
+use crate::soak::Measured;
 
 /// How long everything may take to settle after the harm. A connection that is silent counts as lost after 40 s, and
 /// requests are retried within 10 s.
@@ -49,6 +49,7 @@ struct World {
     history: History,
     people: People,
     acts: Acts,
+    measured: Measured,
     pause: Option<String>,
     reboot: Option<String>,
     /// One machine is away at a time.
@@ -148,6 +149,7 @@ impl World {
             history,
             people,
             acts: Acts::begin(),
+            measured: Measured::default(),
             pause: settings.pause.clone(),
             reboot: settings.reboot.clone(),
             rebooting: tokio::sync::Mutex::default(),
@@ -160,7 +162,7 @@ impl World {
         let began = tokio::time::Instant::now();
         let measuring = settings.is_soak.then(|| {
             let (world, since) = (self.clone(), began);
-            tokio::spawn(async move { soak::measure(&world.replicas, since).await })
+            tokio::spawn(async move { world.measured.measure(&world.replicas, since).await })
         });
         for (at, act) in settings.acts() {
             tokio::time::sleep_until(began + at).await;
@@ -179,7 +181,11 @@ impl World {
             violations.extend(ended.err().map(|error| format!("an act failed: {error}")));
         }
         if let Some(measuring) = measuring {
+            let has_failed = measuring.is_finished();
             measuring.abort();
+            violations
+                .extend(has_failed.then(|| String::from("what the replicas hold could not be measured")));
+            violations.extend(self.measured.grown());
         }
         violations
     }

@@ -48,10 +48,13 @@ impl RunningActions {
                     let job = job::of_node(&template, &roll.name, node, record);
                     let (followed, name) = (job.clone(), name.clone());
                     let follow = async move {
-                        let state = job::finish(cluster, &followed, timeout).await;
-                        for text in job::log(cluster, &followed).await {
+                        let print = async |text: String| {
                             // The receiver ends together with the roll.
                             let _ = lines.send(NodeOutputLine { node: name.clone(), text }).await;
+                        };
+                        let state = job::finish(cluster, &followed, timeout, print).await;
+                        for text in job::log(cluster, &followed).await {
+                            print(text).await;
                         }
                         state
                     };

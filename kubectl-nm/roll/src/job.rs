@@ -11,6 +11,7 @@ use kube::api::{ListParams, LogParams};
 use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
+use nm_core::client::pod_problem::pod_problem;
 use nm_core::error::Error;
 use nm_shared::DrainSpec;
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ use crate::record::{ActionState, LABEL, NodeRecord, Step};
 use crate::settings;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After how many checks of a Job its pods are looked at.
+const CHECKS_PER_LOOK: u32 = 10;
 
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -156,9 +160,15 @@ pub async fn check_creation(cluster: &Cluster, job: &Value) -> Result<(), Error>
     objects::create(cluster, job, true).await.map(drop)
 }
 
-/// Waits until the Job has ended, and returns how.
-pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) -> ActionState {
+/// Waits until the Job has ended, and returns how. Meanwhile, it says why its pods do not start, whenever that changes.
+pub(crate) async fn finish(
+    cluster: &Cluster,
+    job: &Value,
+    timeout: Duration,
+    mut say: impl AsyncFnMut(String),
+) -> ActionState {
     let ended = async {
+        let (mut checks, mut said) = (0_u32, None);
         loop {
             match state(cluster, job).await {
                 Ok(ActionState::Running) => {}
@@ -167,6 +177,14 @@ pub(crate) async fn finish(cluster: &Cluster, job: &Value, timeout: Duration) ->
                 Err(error) => return ActionState::Failed(error.to_string()),
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
+            checks = checks.wrapping_add(1);
+            if checks.is_multiple_of(CHECKS_PER_LOOK) {
+                let problem = pods(cluster, job).await.iter().find_map(pod_problem);
+                if let Some(problem) = problem.clone().filter(|_| problem != said) {
+                    say(problem).await;
+                }
+                said = problem;
+            }
         }
     };
     let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
@@ -205,13 +223,18 @@ async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
     })
 }
 
-/// The last lines that the Job's pods printed; none without permission.
-pub(crate) async fn log(cluster: &Cluster, job: &Value) -> Vec<String> {
+/// The pods of a Job; none without permission.
+async fn pods(cluster: &Cluster, job: &Value) -> Vec<Value> {
     let namespace = job["metadata"]["namespace"].as_str();
     let selector =
         format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
     let which = ListParams::default().labels(&selector);
-    let pods = objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default();
+    objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default()
+}
+
+/// The last lines that the Job's pods printed; none without permission.
+pub(crate) async fn log(cluster: &Cluster, job: &Value) -> Vec<String> {
+    let pods = pods(cluster, job).await;
     let (tail_lines, limit_bytes) = (Some(MAX_LOG_LINES), Some(MAX_LOG_BYTES));
     let params = LogParams { tail_lines, limit_bytes, ..LogParams::default() };
     let mut lines = Vec::new();

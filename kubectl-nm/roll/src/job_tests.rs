@@ -141,10 +141,30 @@ async fn how_a_job_ended_is_what_its_conditions_say() {
         (failure(404, "NotFound", "r-3"), failed(format!("Job ops/{name} was deleted"))),
     ] {
         let (cluster, _) = cluster(move |_, _| answer.clone());
-        assert_eq!(finish(&cluster, &job, minute).await, ended);
+        assert_eq!(finish(&cluster, &job, minute, async |_| ()).await, ended);
     }
     let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "r-3"));
-    assert!(matches!(finish(&cluster, &job, minute).await, ActionState::Failed(_)), "it cannot be followed");
+    assert!(
+        matches!(finish(&cluster, &job, minute, async |_| ()).await, ActionState::Failed(_)),
+        "it cannot be followed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_the_pods_of_a_job_do_not_start_is_said_once() {
+    let job = of_node(&valid(), "r", "n1", &record(None));
+    let waiting = json!({"reason": "ErrImagePull", "message": "not found"});
+    let pod = json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": waiting}}]}});
+    let (cluster, _) = cluster(move |_, path| {
+        if path.contains("/pods") {
+            return (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [pod]}));
+        }
+        stored("", "")
+    });
+    let mut said = Vec::new();
+    let ended = finish(&cluster, &job, Duration::from_secs(60), async |line| said.push(line)).await;
+    assert!(matches!(ended, ActionState::Failed(_)));
+    assert_eq!(said, ["pod p: ErrImagePull: not found"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +173,7 @@ async fn a_job_that_takes_too_long_is_deleted_and_an_api_server_that_fails_is_as
     let job = of_node(&valid(), "r", "n1", &record(None));
     for answer in [stored("", ""), stored("SuccessCriteriaMet", ""), failure(503, "ServiceUnavailable", "")] {
         let (cluster, requests) = cluster(move |_, _| answer.clone());
-        let ActionState::Failed(why) = finish(&cluster, &job, minute).await else { panic!() };
+        let ActionState::Failed(why) = finish(&cluster, &job, minute, async |_| ()).await else { panic!() };
         assert!(why.ends_with("still ran after 1m"), "{why}");
         assert!(requests.lock().unwrap().iter().any(|request| request.starts_with("DELETE ")));
     }

@@ -28,6 +28,7 @@ use crate::cache::projected_node::{ProjectedNode, has_same_cordon};
 use crate::client::throttle::Flow;
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
+use crate::controller::observe::has_heir;
 use crate::evict::end_evacuations::end_evacuations;
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
@@ -197,7 +198,9 @@ impl DecisionRun<'_> {
                 }
             }
             DecisionStep::DeleteLease(lease) => {
-                let dropped = with_timeout(REQUEST_TIMEOUT, context.leases.release(node, lease)).await;
+                let is_inherited = || has_heir(&mut context.state.lock(), maintenance);
+                let released = context.leases.release(node, lease, is_inherited);
+                let dropped = with_timeout(REQUEST_TIMEOUT, released).await;
                 let gone = dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
                 if let Some(lease) = gone {
                     context.state.lock().nodes.lease_deleted(&lease);

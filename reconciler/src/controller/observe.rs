@@ -239,6 +239,11 @@ fn others(state: &mut TermState, maintenance: &NodeMaintenance) -> Vec<Arc<Group
 }
 
 /// Those of them that are not being deleted.
+/// Whether another maintenance has taken over the node, or will.
+pub(super) fn has_heir(state: &mut TermState, maintenance: &GroupedMaintenance) -> bool {
+    ownership::heir(&competing(&others(state, maintenance))).is_some()
+}
+
 fn competing(others: &[Arc<GroupedMaintenance>]) -> Vec<Arc<NodeMaintenance>> {
     let competing = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
     competing.map(|other| Arc::new(other.maintenance.clone())).collect()

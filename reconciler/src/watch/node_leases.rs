@@ -104,8 +104,14 @@ impl NodeLeases {
         answer.map(drop)
     }
 
-    /// Deletes our lease on `node`, if there is one. Returns the observed lease if it is gone.
-    pub(crate) async fn release(&self, node: &str, lease: LeaseRelease) -> kube::Result<Option<Arc<Lease>>> {
+    /// Deletes our lease on `node`, if there is one. Returns the observed lease if it is gone. One that was not observed may have
+    /// been created since by the reconcile of another maintenance: `is_inherited` is whether there is one.
+    pub(crate) async fn release(
+        &self,
+        node: &str,
+        lease: LeaseRelease,
+        is_inherited: impl Fn() -> bool,
+    ) -> kube::Result<Option<Arc<Lease>>> {
         match lease {
             LeaseRelease::Observed(lease) => Ok(self.delete(&lease).await?.then_some(lease)),
             LeaseRelease::Unobserved => {
@@ -115,7 +121,8 @@ impl NodeLeases {
                     Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
                     found => found?,
                 };
-                if let Some(lease) = found.items.iter().find(|lease| node_lease::is_ours(lease)) {
+                let ours = found.items.iter().find(|lease| node_lease::is_ours(lease));
+                if let Some(lease) = ours.filter(|_| !is_inherited()) {
                     self.delete(lease).await?;
                 }
                 Ok(None)
@@ -167,10 +174,33 @@ impl NodeLeases {
 mod tests {
     use std::convert::Infallible;
     use std::num::NonZeroUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::body::Body;
+    use nm_shared::api::names::LEASE_HOLDER;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_maintenance_has_just_created_is_not_deleted() {
+        for (is_inherited, deletions) in [(false, 1), (true, 0)] {
+            let deleted = Arc::new(AtomicUsize::new(0));
+            let counted = deleted.clone();
+            let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                counted.fetch_add(usize::from(request.method() == http::Method::DELETE), Ordering::Relaxed);
+                async {
+                    let spec = json!({"holderIdentity": LEASE_HOLDER});
+                    let lease = json!({"metadata": {"name": "node-n", "resourceVersion": "9"}, "spec": spec});
+                    let list = json!({"metadata": {}, "items": [lease]});
+                    Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string())))
+                }
+            });
+            let (state, _triggered) = SharedState::new([], NonZeroUsize::MIN);
+            let leases = NodeLeases::new(Client::new(server, "default"), state);
+            leases.release("n", LeaseRelease::Unobserved, || is_inherited).await.unwrap();
+            assert_eq!(deleted.load(Ordering::Relaxed), deletions);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_arrives_after_the_end_of_a_maintenance_is_not_remembered() {

@@ -176,8 +176,10 @@ async fn the_fleet_view_watches_the_selected_node_too_and_opening_it_requests_no
     // Which of the older groups are served.
     all.push("get whole /apis".to_owned());
     // Whether a reconciler leads.
+    let ours =
+        "list whole deployments app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
     all.extend(
-        ["list whole leases metadata.name=nm-reconciler", "list whole deployments"].map(str::to_owned),
+        ["list whole leases metadata.name=nm-reconciler", "list whole deployments", ours].map(str::to_owned),
     );
     all.sort();
     until_requested(&all).await;

@@ -26,7 +26,7 @@ async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
     until_suspension(&cluster, &node, Some(Suspension::Paused)).await;
     let status = plugin(&cluster, &["roll", "status", "pausable"]).await.ok();
     assert!(status.stdout.starts_with("roll pausable: 0 done, 2 left, paused by "), "{status:?}");
-    assert!(status.stderr.contains("`kubectl nm roll resume pausable --yes` continues it"), "{status:?}");
+    assert!(status.stderr.contains("`kubectl nm roll resume pausable` continues it"), "{status:?}");
     let explained = plugin(&cluster, &["explain", &node]).await;
     assert!(explained.stdout.contains(" paused roll pausable at "), "{explained:?}");
     let witness = &nodes[2];

@@ -26,7 +26,7 @@ pub(super) fn left_by_roll(
         let mut cause = abandoned(roll, what, facts, kubectl);
         cause.what.extend(paused);
         if !cause.passes {
-            cause.advice.push_str(", or return the node to service");
+            cause.advice.push_str(". Or return the node to service");
             cause.commands.push(nm_command(kubectl, &format!("stop {node}")));
         }
         return Some(cause);
