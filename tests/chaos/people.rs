@@ -3,7 +3,7 @@
 //!
 //! Hands on a node in maintenance stop where the suites know a limit: nobody removes the undo record and the marks of a
 //! maintenance together, or the record of a plan before its status says that it is planned, because then nothing knows whose
-//! marks are left.
+//! marks are left. Nobody sets the label while a maintenance of the node ends, which may restore the node once more.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -255,6 +255,9 @@ impl People {
         if hand == Hand::StripRecord && is_planned(&node) && !is_reported_as_planned(&history.seen(), name) {
             return "does not apply".to_owned();
         }
+        if hand == Hand::SetLabel && has_maintenance(&history.seen(), name) {
+            return "does not apply".to_owned();
+        }
         let Some(mut patch) = change(&node, hand) else { return "does not apply".to_owned() };
         // Only the node that was looked at is changed.
         patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
@@ -293,6 +296,10 @@ fn is_reported_as_planned(seen: &Seen, node: &str) -> bool {
     of_node.filter_map(|maintenance| maintenance.status.as_ref()).any(|status| {
         status.phase == Some(Phase::Pending) && Suspension::in_status(status) == Some(Suspension::Planned)
     })
+}
+
+fn has_maintenance(seen: &Seen, node: &str) -> bool {
+    seen.maintenances.present().any(|maintenance| maintenance.spec.node_name == node)
 }
 
 fn names_of_all(history: &History) -> Vec<String> {
