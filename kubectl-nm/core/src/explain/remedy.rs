@@ -190,8 +190,8 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 fn by_numbers(budget: &BudgetFacts) -> &'static str {
     let pods = budget.expected_pods;
     match (budget.desired_healthy, budget.current_healthy) {
-        // Otherwise it would allow one, but for evictions that its status counts already.
-        (Some(needed), Some(healthy)) if healthy > needed => {
+        // Otherwise it would allow one, but for evictions that its status counts already, or if it expects no pods.
+        (Some(needed), Some(healthy)) if healthy > needed && pods.is_some() => {
             "The budget still counts evictions that were just accepted: wait until those pods have left. This shows more"
         }
         (Some(needed), Some(healthy)) if healthy < needed || pods.is_some_and(|pods| healthy < pods) => {

@@ -43,6 +43,7 @@ fn the_advice_about_a_budget_says_only_what_its_numbers_show() {
         ((2, 2, Some(3)), "Some of the budget's pods are not Ready, or are missing"),
         ((2, 1, None), "Some of the budget's pods are not Ready, or are missing"),
         ((2, 3, Some(3)), "The budget still counts evictions that were just accepted"),
+        ((0, 1, None), "This shows why the budget allows no eviction"),
         ((3, 3, None), "This shows why the budget allows no eviction"),
     ] {
         let (needed, has, pods) = numbers;
