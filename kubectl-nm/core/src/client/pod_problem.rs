@@ -4,6 +4,18 @@ use serde_json::Value;
 
 use crate::terminal::shortened::{beginning, last_causes};
 
+/// The reasons of a container that waits for its image (`pkg/kubelet/images/types.go` in kubernetes).
+pub const IMAGE_REASONS: [&str; 8] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+    "ErrImageVolumeUnavailable",
+];
+
 /// What every pod waits for.
 const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
@@ -20,11 +32,9 @@ pub fn pod_problem(pod: &Value) -> Option<String> {
 
 /// Whether the image of a container cannot be used, so that the pod does not start until it is changed or available.
 pub fn is_about_image(pod: &Value) -> bool {
-    const REASONS: [&str; 5] =
-        ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"];
     items(&pod["status"]["containerStatuses"])
         .filter_map(|container| container["state"]["waiting"]["reason"].as_str())
-        .any(|reason| REASONS.contains(&reason))
+        .any(|reason| IMAGE_REASONS.contains(&reason))
 }
 
 fn waiting(container: &Value) -> Option<String> {
@@ -56,6 +66,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_image_that_cannot_be_used_is_known_by_every_reason_of_the_kubelet() {
+        for (reason, expected) in [
+            ("ErrImagePull", true),
+            ("ErrImageNeverPull", true),
+            ("RegistryUnavailable", true),
+            ("SignatureValidationFailed", true),
+            ("ErrImageVolumeUnavailable", true),
+            ("CrashLoopBackOff", false),
+            ("ContainerCreating", false),
+        ] {
+            let container = json!({"state": {"waiting": {"reason": reason}}});
+            let pod = json!({"status": {"containerStatuses": [container]}});
+            assert_eq!(is_about_image(&pod), expected, "{reason}");
+        }
+        assert!(!is_about_image(&json!({})));
+    }
 
     #[test]
     fn a_pod_that_does_not_start_shows_why() {

@@ -6,6 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
+use crate::client::pod_problem::IMAGE_REASONS;
 use crate::explain::pending_claim::PendingClaim;
 use crate::explain::probe_delay;
 
@@ -85,18 +86,6 @@ pub enum Obstacle {
     /// It was just created, and the scheduler has not tried it yet.
     Unscheduled,
 }
-
-/// The reasons of a container that waits for its image (`pkg/kubelet/images/types.go` in kubernetes).
-const IMAGE_REASONS: [&str; 8] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
-    "ErrImageVolumeUnavailable",
-];
 
 /// The reasons of a container that has ended while the kubelet did not run (`pkg/kubelet` in kubernetes, containerd).
 const LOST_REASONS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
