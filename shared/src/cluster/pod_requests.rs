@@ -50,6 +50,13 @@ impl Resources {
         Self::read(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
 
+    /// The pods that fit on a node at most, as if all of them were there.
+    pub fn pods_of_node(node: &Node) -> Self {
+        let mut allocatable = Self::of_node(node);
+        allocatable.0.retain(|name, _| name == PODS);
+        allocatable
+    }
+
     fn read(amounts: Option<&BTreeMap<String, Quantity>>) -> Self {
         let read =
             |(name, amount): (&String, &Quantity)| Some((name.clone(), quantity::thousandths(&amount.0)?));

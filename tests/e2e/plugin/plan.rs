@@ -15,7 +15,7 @@ use nm_tests::nodes::configuration;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
 use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::requests::is_write;
-use nm_tests::workload::{Workload, node_of, parse, pods_on};
+use nm_tests::workload::{Workload, bound_to, node_of, parse, pinned_to, pods_on};
 use serde_json::{Value, json};
 
 const UNKNOWN_LIMIT: &str = "unknown: --max-unavailable: no deployment has the labels of nm-reconciler";
@@ -328,4 +328,44 @@ async fn a_plan_for_all_nodes_reports_that_no_capacity_is_left() {
     let line = ["plan", &nodes[0], "--reason", "kernel", "--wait", "--watch", "-y", "--dry-run", "client"];
     let one = plugin(&cluster, &line).await;
     assert_eq!(one.code, Some(0), "{one:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_a_node_of_a_large_cluster_reads_the_pods_of_few_nodes() {
+    let cluster = Cluster::of_sandbox(300, 4_500, |sandbox| sandbox).await;
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "large").await;
+    let (first, last) = (nodes[0].as_str(), nodes[299].as_str());
+    let mut spec = pinned_to(first);
+    spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        [0]["matchFields"][0]["values"] = json!([first, last]);
+    workload.deployment_of("picky", 1, &spec).await;
+    let picky = workload.until_running("picky", 1).await.remove(0);
+    let node = node_of(&picky);
+    workload.deployment_of("alone", 1, &bound_to(node)).await;
+    let sandbox = cluster.sandbox().unwrap();
+    let lists = |entry: &Entry| {
+        entry.user_agent.starts_with("kubectl-nm") && entry.verb == "list" && entry.resource == "pods"
+    };
+    let before = sandbox.requests().count(lists);
+
+    let planned = plugin(&cluster, &["plan", node, "-o", "json"]).await;
+    let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let moves = |pod: &&Value| pod["isReplaced"] == true && pod["mayComeBack"] == false;
+    let leaving = plan["pods"].as_array().unwrap().iter().filter(moves).count();
+    assert_eq!(
+        (&plan["capacity"]["fit"], &plan["capacity"]["otherNodes"], &plan["capacity"]["unplaced"]),
+        (&json!(leaving), &json!(299), &json!([])),
+        "{plan:#}"
+    );
+    assert_eq!(plan["unknown"], json!([UNKNOWN_LIMIT.strip_prefix("unknown: ").unwrap()]));
+    let down = |name| json!({"kind": "Deployment", "name": name, "namespace": workload.namespace()});
+    assert_eq!(plan["harms"], json!([{"harm": "NoReadyPod", "workloads": [down("alone"), down("picky")]}]));
+    let lists: Vec<Entry> =
+        sandbox.requests().all().into_iter().filter(lists).skip(usize::try_from(before).unwrap()).collect();
+    let all = lists.iter().filter(|entry| {
+        entry.field_selector.is_empty() && entry.label_selector.is_empty() && entry.namespace.is_empty()
+    });
+    assert_eq!(all.count(), 1, "one to count the pods");
+    assert!(lists.len() < 60, "{}", lists.len());
 }

@@ -1,28 +1,23 @@
 //! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
-use nm_shared::cluster::metadata;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod::{DrainPod, PodPhase};
-use nm_shared::cluster::pod_requests::Resources;
-use nm_shared::cluster::volumes::{self, Volumes};
+use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::drain::virtual_machine::{self, VirtualMachineInstance};
-use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::etcd::Etcd;
-use nm_shared::gate::etcd_guard::{ETCD_NAMESPACE, EtcdGuard};
+use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::{Group, NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
@@ -30,14 +25,12 @@ use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
+use crate::plan::list_pages::list_pages;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::pods_elsewhere::MAX_CONCURRENT;
+use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
-
-const PAGE_SIZE: u32 = 500;
-
-/// How many Jobs are read at the same time.
-const MAX_CONCURRENT: usize = 8;
 
 /// The objects as they are when the plan is made.
 #[derive(Debug)]
@@ -66,18 +59,6 @@ pub struct ClusterSnapshot {
     pub unknown: Vec<Unread>,
 }
 
-/// The pods that are assigned to nodes.
-#[derive(Debug, Default)]
-pub struct SnapshotPods {
-    /// The pods on planned nodes, by node.
-    pub planned: HashMap<String, Vec<Arc<Pod>>>,
-    /// The requests of the pods on other nodes, by node.
-    pub(crate) used: BTreeMap<String, Resources>,
-    /// The workloads that have Ready pods on other nodes.
-    pub(crate) ready: BTreeSet<NamespacedWorkload>,
-    etcd: Vec<DrainPod>,
-}
-
 impl ClusterSnapshot {
     /// Reads what a plan for these nodes depends on. What has not been read within the limit is listed as unknown, like what
     /// the user may not read.
@@ -94,16 +75,21 @@ impl ClusterSnapshot {
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABEL_SELECTOR);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
-        let add_pod = |pods: &mut SnapshotPods, pod: Pod| pods.add(pod, &planned);
         let add_set = |sets: &mut HashSet<_>, set: DaemonSet| {
             sets.insert((set.namespace().unwrap_or_default(), set.name_any()));
         };
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
-            within(limit, list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push)),
-            within(limit, list_pages(cluster, "list pods", everywhere(), add_pod)),
-            within(limit, list_pages(cluster, "list daemonsets.apps", everywhere(), add_set)),
-            within(limit, list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push)),
-            within(limit, list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push)),
+            within(limit, list_everywhere(cluster, "list nodes", everywhere(), Vec::<Node>::push)),
+            within(limit, SnapshotPods::read(&planned, cluster)),
+            within(limit, list_everywhere(cluster, "list daemonsets.apps", everywhere(), add_set)),
+            within(
+                limit,
+                list_everywhere(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push)
+            ),
+            within(
+                limit,
+                list_everywhere(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push)
+            ),
             within(limit, cluster.maintenances()),
             join_all(older.map(|group| within(limit, all_groups::list_group(cluster, group)))),
         );
@@ -113,7 +99,7 @@ impl ClusterSnapshot {
             "the capacity of other nodes, the control plane and the queue",
             &mut unknown,
         )?;
-        let pods = if_permitted(of_pods, "the pods", &mut unknown)?;
+        let mut pods = if_permitted(of_pods, "the pods", &mut unknown)?;
         let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let has_external_etcd =
@@ -139,6 +125,10 @@ impl ClusterSnapshot {
             older.extend(found.map(|found| found.maintenance));
         }
         let volumes = read_volumes(limit, pods.as_ref(), cluster, &mut unknown).await?;
+        if let Some(pods) = &mut pods {
+            let read = pods.read_elsewhere(nodes.as_deref(), &volumes, cluster);
+            if_permitted(within(limit, read).await, "what runs on other nodes", &mut unknown)?;
+        }
         let machines = read_machines(limit, pods.as_ref(), cluster, &mut unknown).await?;
         let jobs = read_jobs(limit, pods.as_ref(), cluster, &mut unknown).await?;
         let daemon_sets = DaemonSets {
@@ -195,7 +185,7 @@ async fn read_volumes(
         return Ok(Volumes::default());
     }
     let all = ListParams::default();
-    let read = list_pages(cluster, "list persistentvolumes", all, Vec::<PersistentVolume>::push);
+    let read = list_everywhere(cluster, "list persistentvolumes", all, Vec::<PersistentVolume>::push);
     let read = if_permitted(within(limit, read).await, "which volumes are local", unknown)?;
     Ok(Volumes::new(read.unwrap_or_default()))
 }
@@ -211,7 +201,7 @@ async fn read_machines(
         return Ok(Vec::new());
     }
     let what = "list virtualmachineinstances.kubevirt.io";
-    let read = list_pages(cluster, what, ListParams::default(), Vec::<VirtualMachineInstance>::push);
+    let read = list_everywhere(cluster, what, ListParams::default(), Vec::<VirtualMachineInstance>::push);
     let read = match within(limit, read).await {
         // Pods that only look like those of KubeVirt.
         Err(NoAnswer::Failed(Error::Server { status, .. })) if status.code == 404 => Ok(Vec::new()),
@@ -237,61 +227,6 @@ async fn read_jobs(
     Ok(read.into_iter().flatten().flatten().collect())
 }
 
-impl SnapshotPods {
-    fn add(&mut self, pod: Pod, planned: &HashSet<&str>) {
-        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
-        if pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE) {
-            self.etcd.push(DrainPod::from(&pod));
-        }
-        if planned.contains(node.as_str()) {
-            self.planned.entry(node).or_default().push(Arc::new(pod));
-            return;
-        }
-        self.ready.extend(ready_workload(&pod));
-        if PodPhase::of(&pod) != PodPhase::Finished {
-            self.used.entry(node).or_default().add(&Resources::of_pod(&pod));
-        }
-    }
-
-    /// The whole pod of this uid on a planned node.
-    pub(crate) fn find(&self, node: &str, uid: &str) -> Option<&Arc<Pod>> {
-        self.planned.get(node)?.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
-    }
-
-    fn have_machines(&self) -> bool {
-        let mut pods = self.planned.values().flatten();
-        pods.any(|pod| virtual_machine::is_launcher(&DrainPod::from(&**pod)))
-    }
-
-    /// The Jobs of pods that have not ended, by namespace and name.
-    fn jobs(&self) -> BTreeSet<PodReference> {
-        let running = self.planned.values().flatten().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
-        let job = |pod: &Arc<Pod>| {
-            let owner = metadata::controller(pod.metadata.owner_references.as_deref()?)?;
-            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-            metadata::is_of(owner, "batch", "Job")
-                .then(|| PodReference { namespace, name: owner.name.clone() })
-        };
-        running.filter_map(job).collect()
-    }
-
-    fn have_claims(&self) -> bool {
-        self.planned.values().flatten().any(|pod| volumes::claims(pod).next().is_some())
-    }
-}
-
-/// The workload of a pod that is Ready and not terminating.
-pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let is_ready =
-        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    if !is_ready || pod.metadata.deletion_timestamp.is_some() {
-        return None;
-    }
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    Some(NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? })
-}
-
 /// Whether the Deployments of nm-reconciler say that etcd runs outside of the cluster.
 fn sets_external_etcd(deployments: &[Deployment]) -> bool {
     let is_set = |deployment: &Deployment| {
@@ -299,6 +234,19 @@ fn sets_external_etcd(deployments: &[Deployment]) -> bool {
         EXTERNAL_ETCD.switch_of(&deployment) == SettingValue::Value(String::from("true"))
     };
     !deployments.is_empty() && deployments.iter().all(is_set)
+}
+
+/// Lists all objects of a kind.
+async fn list_everywhere<K, Kept: Default>(
+    cluster: &Cluster,
+    what: &str,
+    selected: ListParams,
+    add: impl FnMut(&mut Kept, K),
+) -> Result<Kept, Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    list_pages(&Api::all(cluster.client()), cluster, what, selected, add).await
 }
 
 /// The result of a read; none without access or in time, which is then listed with `what` as unknown.
@@ -321,39 +269,6 @@ fn if_permitted<T>(
             Ok(None)
         }
         _ => Err(error),
-    }
-}
-
-/// Lists all objects of a kind page by page, and collects them with `add`. If the continue token expires, all objects are
-/// listed again in one page.
-async fn list_pages<K, Kept: Default>(
-    cluster: &Cluster,
-    what: &str,
-    whole: ListParams,
-    mut add: impl FnMut(&mut Kept, K),
-) -> Result<Kept, Error>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    const EXPIRED: u16 = 410;
-    let api: Api<K> = Api::all(cluster.client());
-    let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE_SIZE));
-    loop {
-        let list = match cluster.request(what, async || api.list(&page).await).await {
-            Err(error)
-                if page.continue_token.is_some()
-                    && error.status().is_some_and(|status| status.code == EXPIRED) =>
-            {
-                (kept, page) = (Kept::default(), whole.clone());
-                continue;
-            }
-            list => list?,
-        };
-        list.items.into_iter().for_each(|item| add(&mut kept, item));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(kept),
-        }
     }
 }
 

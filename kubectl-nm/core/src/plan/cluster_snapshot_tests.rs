@@ -29,7 +29,7 @@ async fn a_list_whose_token_expires_is_read_again_from_the_start() {
         }
     });
     let push = |nodes: &mut Vec<Node>, node| nodes.push(node);
-    let nodes = list_pages(&cluster, "list nodes", ListParams::default(), push).await.unwrap();
+    let nodes = list_everywhere(&cluster, "list nodes", ListParams::default(), push).await.unwrap();
     assert_eq!(nodes.iter().map(node::name).collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(requests.lock().unwrap().len(), 3);
 }
@@ -38,7 +38,7 @@ async fn a_list_whose_token_expires_is_read_again_from_the_start() {
 async fn a_list_that_always_expires_is_an_error_and_not_a_loop() {
     let (cluster, requests) = cluster(|_, _| failure(410, "Expired", "too old"));
     let push = |nodes: &mut Vec<Node>, node| nodes.push(node);
-    assert!(list_pages(&cluster, "list nodes", ListParams::default(), push).await.is_err());
+    assert!(list_everywhere(&cluster, "list nodes", ListParams::default(), push).await.is_err());
     assert_eq!(requests.lock().unwrap().len(), 1);
 }
 

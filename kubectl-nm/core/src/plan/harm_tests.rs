@@ -28,8 +28,8 @@ fn bare(name: &str) -> std::sync::Arc<k8s_openapi::api::core::v1::Pod> {
 /// A plan that harms nothing: another pod of the workload is Ready on another node.
 fn harmless() -> crate::plan::cluster_snapshot::ClusterSnapshot {
     let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
-    let elsewhere = crate::plan::cluster_snapshot::ready_workload(&pod("db-1", &none()));
-    snapshot.pods.as_mut().unwrap().ready.extend(elsewhere);
+    let elsewhere = crate::plan::pods_elsewhere::ready_workload(&pod("db-1", &none()));
+    snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
     snapshot
 }
 
@@ -203,8 +203,8 @@ fn the_selector_that_no_other_node_matches_is_said_to_be_the_pods() {
         let mut pinned = (*pod("db-0", &none())).clone();
         pinned.spec = serde_json::from_value(json!({"containers": [], "nodeSelector": labels})).unwrap();
         snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![pinned.into()]);
-        let elsewhere = crate::plan::cluster_snapshot::ready_workload(&pod("db-1", &none()));
-        snapshot.pods.as_mut().unwrap().ready.extend(elsewhere);
+        let elsewhere = crate::plan::pods_elsewhere::ready_workload(&pod("db-1", &none()));
+        snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
         shown(&report(&["n1"], None, snapshot, &[]))
     };
     assert_eq!(

@@ -15,6 +15,7 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::pods_elsewhere::OWN_LABELS;
 use crate::plan::report::{PlanReport, preview};
 use crate::plan::surge_workloads;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
@@ -22,13 +23,6 @@ use crate::plan::unread::Unread;
 
 /// How many evictions a question tries at most.
 const MAX_SAMPLES: usize = 200;
-
-/// The labels of a pod that no other pod of its workload has.
-const OWN_LABELS: [&str; 3] = [
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/job-completion-index",
-];
 
 /// Pods that webhooks and policies are taken to judge alike: those of a workload with the same labels. An operator labels the
 /// primary of a database, which its webhook keeps, and not its replicas.

@@ -28,8 +28,9 @@ use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
 
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
-use crate::plan::cluster_snapshot::{ClusterSnapshot, ready_workload};
+use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::pods_elsewhere::ready_workload;
 use crate::plan::unread::Unread;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
@@ -42,7 +43,7 @@ pub struct PlanReport {
     pub forecast: Option<Forecast>,
     /// The local volumes of pods that leave, by the pods' uids.
     pub(crate) local_volumes: HashMap<String, Vec<String>>,
-    /// Whether the replacements of pods fit on other nodes; none without access to nodes or pods.
+    /// Whether the replacements of pods fit on other nodes; none if nodes or their pods are not known.
     pub(crate) capacity: Option<CapacityEstimate>,
     pub(crate) limit: MaxUnavailableLimit,
     pub(crate) warnings: Vec<&'static str>,
@@ -294,7 +295,7 @@ fn capacity(
         .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
         .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })
         .collect();
-    let mut used = pods.used.clone();
+    let mut used = pods.elsewhere.as_ref()?.used.clone();
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
         let running = pods.iter().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
         for pod in running {
@@ -339,7 +340,8 @@ fn outages(
     snapshot: &ClusterSnapshot,
 ) -> Vec<NamespacedWorkload> {
     let Some(pods) = &snapshot.pods else { return Vec::new() };
-    let mut ready = pods.ready.clone();
+    let Some(elsewhere) = &pods.elsewhere else { return Vec::new() };
+    let mut ready = elsewhere.ready.clone();
     let others = pods.planned.iter().filter(|(name, _)| !planned.iter().any(|node| node.node == **name));
     ready.extend(others.flat_map(|(_, pods)| pods).filter_map(|pod| ready_workload(pod)));
     outage::without_ready_pod(forecast, |name| drains_at_once(planned, name), &ready)

@@ -9,8 +9,9 @@ use nm_shared::{CompletionSpec, ReturningPods};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::cluster_snapshot::SnapshotPods;
 use crate::plan::document;
+use crate::plan::pods_elsewhere::PodsElsewhere;
+use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::text;
 use crate::testing::objects::{named, requested, stopping};
 
@@ -45,6 +46,7 @@ pub(in crate::plan) fn scratch() -> Value {
 
 pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterSnapshot {
     let mut known = SnapshotPods::default();
+    known.elsewhere = Some(PodsElsewhere::default());
     known.planned.insert("n1".into(), pods);
     ClusterSnapshot {
         is_openshift: false,

@@ -1,0 +1,208 @@
+//! What a plan depends on of the pods on other nodes: the resources that they use, and which workloads have Ready pods there.
+//!
+//! In a large cluster it would be most of the work of a plan to read all of these pods. So a plan of a few nodes reads only
+//! the pods of as many nodes as have room, and of each workload as many pods as it takes to find a Ready one.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams};
+use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
+use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit;
+use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
+use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::cluster::volumes::Volumes;
+use nm_shared::forecast::capacity::{self, PodToPlace};
+use nm_shared::forecast::outage::NamespacedWorkload;
+
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::plan::list_pages::{self, list_pages};
+
+/// How many requests are sent at the same time.
+pub(super) const MAX_CONCURRENT: usize = 8;
+
+/// On how many nodes room is looked for before all pods are listed.
+const MAX_NODES: usize = 64;
+
+/// How many pods of a workload are read at a time to find a Ready one.
+const FEW_PODS: u32 = 20;
+
+/// The labels of a pod that no other pod of its workload has.
+pub(super) const OWN_LABELS: [&str; 3] = [
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+];
+
+/// The labels that differ between the revisions of a workload.
+const REVISION_LABELS: [&str; 2] = [TEMPLATE_HASH, "controller-revision-hash"];
+
+/// What a plan depends on of the pods on other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct PodsElsewhere {
+    /// The requests of the pods, by node. A node whose pods were not read counts as full.
+    pub(crate) used: BTreeMap<String, Resources>,
+    /// The workloads that have Ready pods. Of those without pods on planned nodes, some may be missing.
+    pub(crate) ready: BTreeSet<NamespacedWorkload>,
+}
+
+/// The pods on planned nodes.
+pub(super) type PlannedPods<'a> = &'a [(&'a str, &'a [Arc<Pod>])];
+
+impl PodsElsewhere {
+    pub(super) fn add(&mut self, node: &str, pod: &Pod) {
+        self.ready.extend(ready_workload(pod));
+        self.add_used(node, pod);
+    }
+
+    fn add_used(&mut self, node: &str, pod: &Pod) {
+        if PodPhase::of(pod) != PodPhase::Finished {
+            self.used.entry(node.to_owned()).or_default().add(&Resources::of_pod(pod));
+        }
+    }
+
+    /// Reads what a plan of these nodes depends on; none if that takes more requests than `limit`, or if the pods do not
+    /// fit on a few nodes.
+    pub(super) async fn read(
+        planned: PlannedPods<'_>,
+        nodes: Option<&[Node]>,
+        volumes: &Volumes,
+        cluster: &Cluster,
+        limit: usize,
+    ) -> Result<Option<Self>, Error> {
+        let is_planned: HashSet<&str> = planned.iter().map(|(node, _)| *node).collect();
+        let pods = || planned.iter().flat_map(|(_, pods)| pods.iter());
+        let mut workloads: BTreeMap<NamespacedWorkload, &Pod> = BTreeMap::new();
+        for pod in pods().filter(|pod| serves(pod)) {
+            if let Some(workload) = ready_workload(pod) {
+                workloads.entry(workload).or_insert(pod);
+            }
+        }
+        if workloads.len() > limit {
+            return Ok(None);
+        }
+        let mut elsewhere = Self::default();
+        let is_ready = async |(workload, pod): (NamespacedWorkload, &Pod)| {
+            let is_ready = is_ready_elsewhere(&workload, pod, &is_planned, cluster).await?;
+            Ok::<_, Error>(is_ready.then_some(workload))
+        };
+        let ready = stream::iter(workloads).map(is_ready).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>();
+        elsewhere.ready.extend(ready.await?.into_iter().flatten());
+        let to_place = |pod: &'_ &Arc<Pod>| {
+            let drain_pod = DrainPod::from(&***pod);
+            pod::controller(&drain_pod).is_some_and(|owner| owner.kind != "DaemonSet")
+                && !pod::is_finished(&drain_pod)
+        };
+        let to_place: Vec<PodToPlace<'_>> = pods()
+            .filter(to_place)
+            .map(|pod| PodToPlace { pod, volumes: volumes.node_selectors(pod) })
+            .collect();
+        let others = nodes.unwrap_or_default().iter().filter(|other| !is_planned.contains(node::name(other)));
+        Ok(elsewhere.find_room(&to_place, others.collect(), cluster).await?.then_some(elsewhere))
+    }
+
+    /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many.
+    async fn find_room(
+        &mut self,
+        to_place: &[PodToPlace<'_>],
+        mut unread: Vec<&Node>,
+        cluster: &Cluster,
+    ) -> Result<bool, Error> {
+        let mut read: Vec<&Node> = Vec::new();
+        loop {
+            let estimate = capacity::estimate(to_place, read.iter().copied(), &self.used);
+            let unplaced = one_of_each_owner(to_place, &estimate);
+            let could_take = |node: &&Node| unplaced.iter().any(|pod| fits_on_empty(pod, node));
+            let next: Vec<&Node> = unread.iter().copied().filter(could_take).take(MAX_CONCURRENT).collect();
+            if next.is_empty() {
+                break;
+            }
+            if read.len() + next.len() > MAX_NODES {
+                return Ok(false);
+            }
+            let pods = stream::iter(&next).map(|node| of_node(node::name(node), cluster));
+            let pods: Vec<Vec<Pod>> = pods.buffered(MAX_CONCURRENT).try_collect().await?;
+            for (node, pods) in next.iter().zip(pods) {
+                for pod in &pods {
+                    self.add_used(node::name(node), pod);
+                }
+            }
+            unread.retain(|other| !next.iter().any(|node| node::name(node) == node::name(other)));
+            read.extend(next);
+        }
+        let full =
+            unread.into_iter().map(|node| (node::name(node).to_owned(), Resources::pods_of_node(node)));
+        self.used.extend(full);
+        Ok(true)
+    }
+}
+
+/// The pods of a node.
+pub(super) async fn of_node(node: &str, cluster: &Cluster) -> Result<Vec<Pod>, Error> {
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    list_pages(&Api::all(cluster.client()), cluster, "list pods", on_node, Vec::push).await
+}
+
+/// The workload of a pod that is Ready and not terminating.
+pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_ready =
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !is_ready || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    Some(NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? })
+}
+
+/// Whether it matters that other pods of the workload are Ready.
+fn serves(pod: &Pod) -> bool {
+    let owner = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default());
+    owner.is_some_and(|owner| owner.kind != "DaemonSet" && !metadata::is_of(owner, "batch", "Job"))
+}
+
+/// Whether a workload, one of whose pods is `pod`, has a Ready pod on another node. Its pods are found by the labels that they
+/// share.
+async fn is_ready_elsewhere(
+    workload: &NamespacedWorkload,
+    pod: &Pod,
+    is_planned: &HashSet<&str>,
+    cluster: &Cluster,
+) -> Result<bool, Error> {
+    let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+    labels.retain(|label, _| !OWN_LABELS.iter().chain(&REVISION_LABELS).any(|other| other == label));
+    let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let alike = ListParams::default().labels(&labels.join(",")).limit(FEW_PODS);
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), &workload.namespace);
+    let add = |found: &mut bool, pod: Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        *found |= node.is_some_and(|node| !is_planned.contains(node))
+            && ready_workload(&pod).as_ref() == Some(workload);
+    };
+    list_pages::until(&pods, cluster, "list pods", alike, add, |found| *found).await
+}
+
+/// Of the pods that were not placed, one of each owner.
+fn one_of_each_owner<'a>(
+    pods: &'a [PodToPlace<'a>],
+    estimate: &capacity::CapacityEstimate,
+) -> Vec<&'a PodToPlace<'a>> {
+    let unplaced: HashSet<_> = estimate.unplaced.iter().flat_map(|group| &group.pods).collect();
+    let mut owners = HashSet::new();
+    let mut is_new = |pod: &Pod| {
+        let owner = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default());
+        owners.insert(owner.map(|owner| owner.uid.clone()))
+    };
+    let unplaced = pods.iter().filter(|pod| unplaced.contains(&pod::reference_in(&pod.pod.metadata)));
+    unplaced.filter(|pod| is_new(pod.pod)).collect()
+}
+
+/// Whether a pod would fit if the node had no pods.
+fn fits_on_empty(pod: &PodToPlace<'_>, node: &Node) -> bool {
+    node_fit::check(pod.pod, &pod.volumes, node).is_ok()
+        && Resources::of_node(node).short_of(&Resources::of_pod(pod.pod)).is_none()
+}
