@@ -326,6 +326,18 @@ fn a_drain_that_failed_says_when_it_failed_and_not_since_when_its_node_is_cordon
 }
 
 #[test]
+fn a_drain_that_failed_and_is_paused_continues_once_it_is_resumed_too() {
+    let drained = json!({"type": "Drained", "status": "False", "reason": "TimedOut", "message": "7 of 8 pods are gone",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    let mut object = with_status("n1", json!({"phase": "Failed", "conditions": [drained]}));
+    assert_eq!(only(&object).commands.len(), 1);
+    object.spec.suspend = true;
+    let cause = only(&object);
+    assert_eq!(cause.advice, "Remove the timeout and resume the maintenance, and the drain continues");
+    assert_eq!(cause.commands[1..], ["kubectl nm resume n1"]);
+}
+
+#[test]
 fn a_draining_maintenance_has_no_cause_and_unlisted_pods_are_counted() {
     for status in [running(40, &[]), json!({"phase": "Succeeded"})] {
         assert_eq!(

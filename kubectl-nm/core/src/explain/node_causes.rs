@@ -272,6 +272,10 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     });
     // Later statuses count the pods that leave afterwards.
     cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
+    if has_timed_out && maintenance.spec.suspend {
+        cause.advice = String::from("Remove the timeout and resume the maintenance, and the drain continues");
+        cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
+    }
     if let Some(hold) = held.filter(|hold| !hold.hooks.is_empty()) {
         let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
         cause.advice = format!(
