@@ -56,6 +56,8 @@ pub(crate) struct MaintenanceState {
     pub(crate) last_write: LastWrite<GroupedMaintenance>,
     /// Boxed, because most maintenances have none.
     pruned_status: Option<Box<PrunedStatus>>,
+    /// Whether its node was returned to service. Its finalizer may still be there.
+    pub(crate) has_returned: bool,
     recordons: u32,
     last_recordon: Option<Instant>,
 }
@@ -78,6 +80,7 @@ impl MaintenanceState {
             released: false,
             last_write: LastWrite::default(),
             pruned_status: None,
+            has_returned: false,
             recordons: 0,
             last_recordon: None,
         }

@@ -172,6 +172,9 @@ impl DecisionRun<'_> {
                 let patched = patch_node(context, node, &patch).await;
                 self.node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
             }
+            DecisionStep::RecordReturn => {
+                context.state.lock().maintenances.memory(&uid, |known| known.has_returned = true);
+            }
             DecisionStep::RecordRecordon(count) => {
                 let mut state = context.state.lock();
                 state.maintenances.memory(&uid, |known| known.record_recordon(count));

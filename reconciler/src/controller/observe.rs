@@ -79,9 +79,9 @@ fn observe_gate(
     let lease = state.nodes.latest_lease(name);
     let uid = ownership::uid(maintenance);
     state.maintenances.note_suspension(uid, maintenance.spec.suspend);
-    let (recordons, status_written, prunes_details) = state
-        .maintenances
-        .memory(uid, |known| (known.recordons(), known.status_written, known.prunes_details()));
+    let (recordons, has_returned, status_written, prunes_details) = state.maintenances.memory(uid, |known| {
+        (known.recordons(), known.has_returned, known.status_written, known.prunes_details())
+    });
     let others = others(state, maintenance);
     ClusterState {
         group: maintenance.group,
@@ -98,6 +98,7 @@ fn observe_gate(
         other_was_planned: others.iter().any(|other| ownership::was_planned(other)),
         return_hooks: node.iter().flat_map(|node| return_hooks(&others, node)).collect(),
         recordons,
+        has_returned,
         status_written,
         steady_now: state.evictions.now(),
         node,

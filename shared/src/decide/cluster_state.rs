@@ -84,6 +84,9 @@ pub struct ClusterState {
     pub return_hooks: Vec<Hook>,
     /// How often this process has restored a cordon that another program removed.
     pub recordons: RecordonBackoff,
+    /// Whether this process has returned the node to service for this maintenance, which ends. What the node has since then
+    /// without a record is not ours.
+    pub has_returned: bool,
     /// The maintenances that start together with this one.
     pub batch: StartBatch,
     /// When this process last wrote the status.

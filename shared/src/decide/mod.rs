@@ -251,11 +251,13 @@ impl Decider<'_> {
         let is_another =
             ownership::is_of_another_node(maintenance, node) && !node_patch::record_names(node, uid);
         let cordoned_by = match ownership::cordoned_by(maintenance) {
-            _ if is_another => CordonedBy::Nobody,
+            _ if is_another || observed.has_returned => CordonedBy::Nobody,
             CordonedBy::Nobody if self.has_lost_record(node) => CordonedBy::NmReconciler,
             cordoned_by => cordoned_by,
         };
-        let planned = !is_another && (ownership::was_planned(maintenance) || observed.other_was_planned);
+        let planned = !is_another
+            && !observed.has_returned
+            && (ownership::was_planned(maintenance) || observed.other_was_planned);
         let keeps_cordon = ownership::keeps_cordon(maintenance);
         Requester {
             uid,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::group::Group;
-use crate::api::names::{DRAIN_TAINT, KEEP_CORDON_ANNOTATION, UNDO_ANNOTATION};
+use crate::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, EXCLUDE_VALUE, KEEP_CORDON_ANNOTATION, UNDO_ANNOTATION};
 use crate::api::status::QueuePosition;
 use crate::cluster::node_lease::LeaseWrite;
 use crate::decide::steps::DecisionStep;
@@ -200,6 +200,27 @@ fn our_taint_and_our_lease_show_that_the_record_was_removed_and_so_does_another_
         );
         assert!(is_in_service(&patched(there, &end)));
     }
+}
+
+#[test]
+fn what_somebody_sets_after_the_node_was_returned_stays_while_the_finalizer_is_left() {
+    let end = decide(&ending(&begun()), &cordoned(), now());
+    let steps = end.clone().into_steps();
+    let is_return = |step: &DecisionStep| matches!(step, DecisionStep::RecordReturn);
+    assert!(steps.iter().any(is_return));
+    let labelled = |has_returned: bool| {
+        let back = ClusterState { has_returned, ..patched(cordoned(), &end) };
+        with_node(back, |node| {
+            node["metadata"]["labels"] = json!({(EXCLUDE_LABEL): EXCLUDE_VALUE});
+            node["spec"]["unschedulable"] = json!(true);
+        })
+    };
+    let again = decide(&ending(&begun()), &labelled(true), now());
+    assert_eq!((again.node, again.remove_finalizer.is_some()), (None, true));
+    assert!(
+        decide(&ending(&begun()), &labelled(false), now()).node.is_some(),
+        "the next leader does not know"
+    );
 }
 
 #[test]

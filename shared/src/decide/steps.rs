@@ -54,6 +54,8 @@ pub enum DecisionStep {
     WriteLease(LeaseWrite),
     /// Cordons or uncordons the node.
     PatchNode(NodePatch),
+    /// Remembers that this patch returned the node to service.
+    RecordReturn,
     /// Remembers that this patch restored a cordon, and how often that has happened.
     RecordRecordon(u32),
     /// Writes the status.
@@ -127,7 +129,9 @@ impl Decision {
         }
         steps.extend(add_finalizer.map(DecisionStep::AddFinalizer));
         steps.extend(lease.map(DecisionStep::WriteLease));
+        let returns_node = node.is_some() && node_released && remove_finalizer.is_some();
         steps.extend(node.map(DecisionStep::PatchNode));
+        steps.extend(returns_node.then_some(DecisionStep::RecordReturn));
         steps.extend(recordon_count.map(DecisionStep::RecordRecordon));
         steps.extend(status.map(|status| DecisionStep::WriteStatus(Box::new(status))));
         steps.extend(node_conditions.map(DecisionStep::PublishConditions));

@@ -322,6 +322,7 @@ fn data(step: DecisionStep, maintenance: &NodeMaintenance) -> Option<Step> {
         | DecisionStep::VerifyNode
         | DecisionStep::VerifyReturned
         | DecisionStep::WithdrawRestarts(_)
+        | DecisionStep::RecordReturn
         | DecisionStep::RecordRecordon(_)
         | DecisionStep::PublishConditions(_)
         | DecisionStep::Defer(_)
