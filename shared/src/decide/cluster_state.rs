@@ -27,6 +27,7 @@ use crate::drain::surge::{RestartRefusal, WorkloadKey, WorkloadState};
 use crate::gate::Gate;
 
 /// The part of the cluster that concerns one maintenance.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Default)]
 pub struct ClusterState {
     /// The API group of the maintenance.

@@ -45,7 +45,7 @@ fn is_in_service(observed: &ClusterState) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     spec.unschedulable != Some(true)
         && spec.taints.unwrap_or_default().is_empty()
-        && !labels.contains_key(crate::api::names::EXCLUDE_LABEL)
+        && !labels.contains_key(EXCLUDE_LABEL)
 }
 
 #[test]
