@@ -39,6 +39,7 @@ pub(crate) struct Maintenances {
 }
 
 /// What is remembered of one maintenance.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct MaintenanceState {
     /// When this process first reconciled it, or it was last resumed.
     pub(crate) first_seen: Instant,
