@@ -21,8 +21,8 @@ pub enum RollError {
 
     /// The maintenances of this roll do not all contain the requested settings.
     #[error(
-        "the maintenances of roll \"{0}\" contain other settings: another program is starting a roll of this name, or \
-         has changed them"
+        "the maintenances of roll \"{0}\" contain different settings: another program is starting a roll with this \
+         name, or has changed the settings"
     )]
     OtherSettings(String),
 
@@ -171,17 +171,17 @@ pub enum RollError {
 
     /// The settings are not those that were confirmed when the Job was created.
     #[error(
-        "the settings in the maintenances of roll \"{0}\" are not those that this Job was created for: somebody has changed \
-         them, or another version of kubectl-nm wrote them"
+        "the settings in the maintenances of roll \"{0}\" differ from those for which this Job was created: another \
+         user has changed them, or another version of kubectl-nm wrote them"
     )]
     UnconfirmedSettings(String),
 
     /// Another user paused this roll before it was resumed.
-    #[error("somebody has paused roll \"{0}\" meanwhile")]
+    #[error("another user has paused roll \"{0}\" in the meantime")]
     PausedMeanwhile(String),
 
     /// The roll halted again before it was resumed.
-    #[error("roll \"{name}\" has halted meanwhile: {message}")]
+    #[error("roll \"{name}\" has halted in the meantime: {message}")]
     HaltedMeanwhile {
         /// Name of the roll.
         name: String,
@@ -190,7 +190,7 @@ pub enum RollError {
     },
 
     /// Another user aborted the roll before it was resumed.
-    #[error("{who} has aborted roll \"{name}\" meanwhile")]
+    #[error("{who} has aborted roll \"{name}\" in the meantime")]
     AbortedMeanwhile {
         /// Name of the roll.
         name: String,
@@ -199,7 +199,7 @@ pub enum RollError {
     },
 
     /// Other programs wrote to the roll at each of several attempts.
-    #[error("the roll changed too often to write to it")]
+    #[error("the state of the roll changed during every attempt to write it")]
     Contended,
 }
 
@@ -255,7 +255,7 @@ impl Failure for RollError {
         Some(match self {
             Self::Unknown(name) => format!(
                 "a roll is gone when its last node is done; `kubectl nm roll status {name}` shows what a roll in the cluster has \
-                 done, `kubectl nm roll status` lists the rolls that are left"
+                 done, `kubectl nm roll status` lists the remaining rolls"
             ),
             Self::NotInRoll { .. } => {
                 String::from("`kubectl nm roll status` lists the rolls and their nodes")
@@ -291,7 +291,8 @@ impl Failure for RollError {
                 format!("`kubectl nm roll resume {name}` finishes the nodes that are left")
             }
             Self::HasBegun(node) => format!(
-                "wait for its end, or run this again: --skip {node} then ends it and returns the node to service"
+                "wait until it has finished, or run this command again: --skip {node} then terminates it and \
+                 returns the node to service"
             ),
             Self::UnconfirmedAction { .. } => String::from(
                 "run it on a terminal, or pass its flags again (--run with the same command, --job with the same file), or --yes",
@@ -304,7 +305,7 @@ impl Failure for RollError {
                 "run it without --in-cluster, or without --confirm; `kubectl nm roll pause` pauses it",
             ),
             Self::NeedsComputer(flag) => format!(
-                "in the cluster, use {} FILE; `kubectl nm roll job-template` prints a Job to begin with",
+                "in the cluster, use {} FILE; `kubectl nm roll job-template` prints a Job to start from",
                 if *flag == "--run" { String::from("--job") } else { format!("{flag}-job") }
             ),
             Self::OtherJobNamespace(_) => String::from("remove metadata.namespace from the file"),
@@ -314,7 +315,8 @@ impl Failure for RollError {
             }
             Self::NoHistory(_) => String::from("`kubectl nm install --grant roll` sets the permissions up"),
             Self::NoRunnerJob(_) => String::from(
-                "`kubectl nm roll status` lists the rolls that are left. A roll on a computer prints its lines there, and the \
+                "`kubectl nm roll status` lists the remaining rolls. A roll on a computer prints its lines there, \
+                 and the \
                  Job of a roll is deleted seven days after its end",
             ),
             Self::UnconfirmedSettings(name) => {

@@ -76,7 +76,7 @@ pub(super) fn paused_action(again: Option<&Again>) -> String {
     }
 }
 
-/// The last check of a node that has to be Ready for a while begins at most this long before that time is over.
+/// The last check of a node that must stay Ready for a while begins at most this long before that time is over.
 pub(crate) const LAST_CHECKS: SignedDuration = SignedDuration::from_secs(2);
 
 /// For how long a node has to be Ready before it returns to service.
@@ -216,7 +216,7 @@ impl Gates<'_> {
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
                     Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(format!(
-                        "the drain of node {name} is blocked for more than {} by {which}",
+                        "the drain of node {name} has been blocked for more than {} by {which}",
                         shown(limit)
                     )),
                     _ => Next::Wait(format!("blocked by {which}")),
@@ -309,7 +309,7 @@ impl Gates<'_> {
         let ready =
             self.ready_time(node).filter(|ready| ready.left(self.observed.now) <= SignedDuration::ZERO);
         match ready {
-            None => Some(format!("has to be Ready for {}", shown(self.settings.min_ready_seconds))),
+            None => Some(format!("must stay Ready for {}", shown(self.settings.min_ready_seconds))),
             // A slow read may have kept the last checks from beginning.
             Some(ready) if ready.left(check.began) > LAST_CHECKS || check.began < ready.since => {
                 Some(String::from("checking its DaemonSet pods again"))

@@ -318,7 +318,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
             out.data(&Line::default())?;
         }
         out.data(&Line::new(if causes.iter().any(|cause| cause.is_pending) {
-            String::from("The pods count as blocked once nothing has moved for a while.")
+            String::from("These pods count as blocked if nothing changes for a while.")
         } else {
             format!("Nothing is blocked{outlook}.")
         }))?;
@@ -425,7 +425,7 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     };
     match (since, named.as_str()) {
         (None, "") => None,
-        (Some(since), "") => Some(format!("Lasting {since}.")),
+        (Some(since), "") => Some(format!("Ongoing {since}.")),
         (None, named) => Some(format!("{verb} {named}{more}{refused}.")),
         (Some(since), named) => Some(format!("{verb} {named}{more} {since}{refused}.")),
     }

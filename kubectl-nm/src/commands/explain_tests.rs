@@ -98,8 +98,8 @@ fn a_maintenance_that_waits_for_a_hook_does_not_continue_on_its_own() {
 node/n1: Draining 0%: 3 pods remaining (1 terminating, 2 evicting), 4 gone, waiting for hook flush (owner: cache-team)
 
 No pod is evicted yet: the maintenance waits for hook flush (owner: cache-team).
-  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
-  The owner of the hook removes it when the work is done; to go on without that, remove the annotation:
+  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
+  The owner of the hook removes it when the work is done; to continue without the work, remove the annotation:
     kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-
 
 Nothing is blocked: the maintenance continues when the hooks are removed.
@@ -140,7 +140,7 @@ fn a_queued_maintenance_is_not_blocked() {
 node/n1: Queued
 
 Position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
-  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
+  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
   The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:
     kubectl get nm -o wide
 ";
@@ -182,7 +182,7 @@ node/n2: Failed: 4 of 10 pods gone
 
 The drain timed out after 60 s.
   Nodes n1, n2.
-  Lasting for 20s, since 2026-01-02T03:07:05Z.
+  Ongoing for 20s, since 2026-01-02T03:07:05Z.
   First fix what blocks the pods; then remove the timeout, and the drain continues:
     kubectl patch nm n1 {patch}
     kubectl patch nm n2 {patch}
@@ -280,11 +280,11 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     };
     let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
     let expected = "\
-node/n1: Drained: 3 pods gone; roll kernel has stopped at its action, which failed
+node/n1: Drained: 3 pods gone; roll kernel stopped because its action failed
 It is part of roll kernel.
 
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
-  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
+  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
   Once this is fixed, continue the roll; or continue without the node, or abort the roll:
     kubectl nm roll resume kernel --context blue
     kubectl nm roll resume kernel --skip n1 --context blue
@@ -303,7 +303,7 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
     let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, is_blocked) = under(lapsed);
-    let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
+    let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is blocked") && is_blocked, "{said}");
     let (said, is_blocked) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !is_blocked, "another may take over: {said}");

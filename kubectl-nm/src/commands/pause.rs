@@ -26,8 +26,8 @@ Examples:
   kubectl nm pause --all --yes";
 
 pub(crate) const PAUSE_NOTES: &str = "\
-A drain that is paused does not time out. Evictions that were accepted before, and migrations that KubeVirt was \
-asked for, continue. The medik8s node-maintenance-operator cannot pause.
+A paused drain does not time out. Evictions that were already accepted, and migrations that were already requested from \
+KubeVirt, continue. The medik8s node-maintenance-operator cannot pause a drain.
 
 Exit codes: 0 paused, 1 some are not, 2 usage error, or more than one node and not confirmed.";
 
@@ -101,8 +101,8 @@ pub(crate) async fn run(
     }
     for object in todo.iter().filter(|object| pause && State::of(object) == State::Failed) {
         out.message(&Line::new(format!(
-            "warning: node/{}: its drain has failed, and evicts no pod now; while it is paused, it does not continue when its \
-             timeout is removed either",
+            "warning: node/{}: the drain has failed and evicts no pods; while the maintenance is paused, removing \
+             the timeout does not continue the drain",
             node(object)
         )));
     }
@@ -373,6 +373,6 @@ mod tests {
         failed.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
         let (ended, said, _) = change("n1", true, vec![failed]).await;
         assert_eq!(ended.unwrap(), Exit::Done);
-        assert!(said.contains("warning: node/n1: its drain has failed"), "{said}");
+        assert!(said.contains("warning: node/n1: the drain has failed"), "{said}");
     }
 }

@@ -43,7 +43,7 @@ Examples:
   # Evict only the pods that kubectl drain evicts by default
   kubectl nm start node-1 --force=false --delete-emptydir-data=false
 
-  # Plan the maintenance of a pool, and begin it node by node
+  # Plan the maintenance of a pool, and start it node by node
   kubectl nm start -l pool=blue --suspend
   kubectl nm resume node-1
 
@@ -68,12 +68,12 @@ pub(crate) struct StartArgs {
     #[arg(long, value_name = "HOW", default_value = "none", default_missing_value = "client", num_args = 0..=1)]
     dry_run: DryRun,
 
-    /// Do not ask for confirmation before more than one node is put into maintenance, or something is harmed: print what
-    /// would be, and start
+    /// Do not ask for confirmation if there are several nodes, or if the drain would harm anything: print the report,
+    /// and start
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// Do not check before the start what the drain would harm
+    /// Start without checking what the drain would harm
     #[arg(long)]
     no_plan: bool,
 

@@ -64,7 +64,7 @@ async fn where_the_definition_prunes_a_setting_no_drain_begins() {
         })
         .await;
         let error = ended.map(|_| ()).unwrap_err().to_string();
-        let expected = format!("the NodeMaintenance definition of this cluster has no spec.drain.{pruned}");
+        let expected = format!("the CRD of NodeMaintenance in this cluster has no spec.drain.{pruned}");
         assert_eq!((error, printed.as_str(), posts), (expected, "", 1), "only the dry run");
     }
 }

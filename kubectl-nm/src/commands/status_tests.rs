@@ -159,7 +159,7 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
         run(args, &cluster, &mut out).await.unwrap();
         captured.messages()
     };
-    assert!(unseen(requested("n1")).await.starts_with("warning: no nm-reconciler is seen: "));
+    assert!(unseen(requested("n1")).await.starts_with("warning: no nm-reconciler was found: "));
     let at_work = unseen(with_status("n1", running(40, &[]))).await;
     assert!(!at_work.contains("warning"), "a reconciler may lead without a lease: {at_work}");
     let shown = async |object: NodeMaintenance, may_see: bool| {

@@ -69,7 +69,7 @@ pub(crate) struct StopArgs {
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait, such as 30s or 1h30m; 0 means forever
+    /// Timeout of the wait, such as 30s or 1h30m; 0 means none
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration::parse)]
     timeout: Option<Duration>,
 }
@@ -203,8 +203,8 @@ fn unready(object: &NodeMaintenance) -> Option<Line> {
     let (verb, its) = if pods.len() == 1 { ("is", "it does") } else { ("are", "they do") };
     (!pods.is_empty()).then(|| {
         Line::new(format!(
-            "warning: node/{} is not Ready, and {} of its pods {verb} terminating: {its} not end until its kubelet reports \
-             again, or the node has the taint node.kubernetes.io/out-of-service: {}",
+            "warning: node/{} is not Ready, and {} of its pods {verb} terminating: {its} not terminate until the \
+             kubelet reports again, or the node has the taint node.kubernetes.io/out-of-service: {}",
             node(object),
             pods.len(),
             first_names(&pods)

@@ -260,7 +260,7 @@ async fn pods_that_no_kubelet_ends_are_named() {
             "since": "2026-01-02T03:04:05Z", "node": "n1"})
     };
     let said = stopped(json!({}), json!({"blockedPods": [pod("db-0"), pod("web")]})).await;
-    let expected = "warning: node/n1 is not Ready, and 2 of its pods are terminating: they do not end until its kubelet reports \
+    let expected = "warning: node/n1 is not Ready, and 2 of its pods are terminating: they do not terminate until the kubelet reports \
                     again, or the node has the taint node.kubernetes.io/out-of-service: shop/db-0, shop/web\n";
     assert_eq!(said, expected);
 }

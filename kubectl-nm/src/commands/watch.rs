@@ -54,7 +54,7 @@ Examples:
   # Watch one node and its pods until the node is drained
   kubectl nm watch node-1 --until drained --timeout 1h
 
-  # Print lines for a log, also on a terminal
+  # Print lines for a log, even on a terminal
   kubectl nm watch --output lines
 
   # Record what the dashboard shows, and show it again, ten times as fast
@@ -103,7 +103,7 @@ pub(crate) struct WatchArgs {
 
 #[derive(Args, Debug, Default)]
 struct RecordingFlags {
-    /// Record what the dashboard shows to this file, which must not exist yet; also without a terminal
+    /// Record what the dashboard shows to this file, which must not exist yet; works without a terminal too
     #[arg(long, value_name = "FILE", help_heading = "Recordings")]
     record: Option<PathBuf>,
 

@@ -222,7 +222,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                 Ok(found) if found.deployment.is_none() && leadership(report, now) == Leadership::Unknown => {
                     let what =
                         if lease.lease.is_none() { "there is no lease" } else { "the lease has no holder" };
-                    let why = "either nothing runs, or a single reconciler outside the cluster";
+                    let why = "either no nm-reconciler is running, or a single one runs outside the cluster";
                     Err(Unavailable(format!("{what}: {why}")))
                 }
                 Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL),
@@ -231,7 +231,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                     if !is_known_to_run && on_unready_node(report).is_none() {
                         return fail(
                             NO_LEADER,
-                            "start the replicas first, as the check of nm-reconciler says",
+                            "start the replicas first, as described for the check of nm-reconciler",
                         );
                     }
                     if let Some((pod, node)) = on_unready_node(report).filter(|_| !is_known_to_run) {

@@ -19,9 +19,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another nm-reconciler is running: lease {}/{} is held by {} until {}. Two of them would work on the same nodes: \
-     scale that one to zero replicas first, take part in its election with --leader-elect --namespace {}, or run \
-     beside it anyway with --leader-elect=false",
+    "another nm-reconciler is running: lease {}/{} is held by {} until {}. Two nm-reconcilers would work on the \
+     same nodes. Scale the other one to zero replicas first, join its leader election with --leader-elect \
+     --namespace {}, or run alongside it anyway with --leader-elect=false",
     .0.namespace, leader_lease::NAME, .0.holder, .0.until, .0.namespace
 )]
 pub(crate) struct AnotherLeads(Leader);

@@ -307,7 +307,7 @@ impl Decider<'_> {
         let name = &self.maintenance.spec.node_name;
         let (reason, sentence) = match node_patch::leaves_cordoned(node, &patch) {
             true if requester.keeps_cordon => {
-                (EventReason::CordonKept, format!("Node {name} stays cordoned, as its maintenance asks for"))
+                (EventReason::CordonKept, format!("Node {name} stays cordoned, as its maintenance requests"))
             }
             true => {
                 (EventReason::CordonKept, format!("Node {name} stays cordoned, as before its maintenance"))

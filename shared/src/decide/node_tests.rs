@@ -101,7 +101,7 @@ fn a_node_stays_cordoned_if_its_maintenance_says_so_or_if_it_was_before() {
     keeps.metadata.annotations.get_or_insert_default().insert(KEEP_CORDON_ANNOTATION.into(), "true".into());
     let (events, node) = stopped(&keeps, cordoned());
     assert!(!schedulable(&node) && !node_patch::has_drain_taint(&node, Group::Medik8s));
-    let sentence = "Node n1 stays cordoned, as its maintenance asks for".to_owned();
+    let sentence = "Node n1 stays cordoned, as its maintenance requests".to_owned();
     assert_eq!(notes(&events), [(EventReason::CordonKept, sentence), removed()]);
 
     let before = with_node(observed(), |node| node["spec"]["unschedulable"] = json!(true));

@@ -258,7 +258,7 @@ impl Budgets {
             let mut block = BudgetBlock { motion: None, ..left.block() };
             if reserved < i32::MAX {
                 let message = &mut block.refusal.message;
-                let _ = write!(message, ", of which the rollout of its Deployment may end {reserved}");
+                let _ = write!(message, ", of which the rollout of its Deployment may terminate {reserved}");
             }
             return BudgetPrediction::Reserved(block);
         }

@@ -420,7 +420,8 @@ impl Evacuation {
                 )
             }
             None if pending.is_visible => format!(
-                "KubeVirt is to migrate its virtual machine, but has created no migration for {seconds} s: virt-controller \
+                "KubeVirt was asked to migrate its virtual machine, but has created no migration for {seconds} s: \
+                 virt-controller \
                  may be down"
             ),
             None => format!(

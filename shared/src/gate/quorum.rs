@@ -49,7 +49,7 @@ fn shortfall(candidate: &str, members: &[&Node], in_maintenance: impl Fn(&str) -
     let (left, all) = (members.iter().filter(stays).count(), members.len());
     let majority = all / 2 + 1;
     (left < majority)
-        .then(|| format!("{left} of {all} members of etcd would be left, and {majority} are a majority"))
+        .then(|| format!("only {left} of {all} etcd members would remain, and a majority is {majority}"))
 }
 
 #[cfg(test)]
@@ -116,18 +116,18 @@ mod tests {
         };
         let three = [("cp1", "True"), ("cp2", "True"), ("cp3", "True")];
         check(&three, &[], None);
-        check(&three, &["cp2"], Some("1 of 3 members of etcd would be left, and 2 are a majority"));
+        check(&three, &["cp2"], Some("only 1 of 3 etcd members would remain, and a majority is 2"));
         check(
             &[("cp1", "True"), ("cp2", "False"), ("cp3", "True")],
             &[],
-            Some("1 of 3 members of etcd would be left, and 2 are a majority"),
+            Some("only 1 of 3 etcd members would remain, and a majority is 2"),
         );
         check(
             &[("cp1", "True"), ("cp2", "True"), ("new", "")],
             &[],
-            Some("1 of 3 members of etcd would be left, and 2 are a majority"),
+            Some("only 1 of 3 etcd members would remain, and a majority is 2"),
         );
-        check(&[("cp1", "True")], &[], Some("0 of 1 members of etcd would be left, and 1 are a majority"));
+        check(&[("cp1", "True")], &[], Some("only 0 of 1 etcd members would remain, and a majority is 1"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
     terminal.press("n");
     terminal.press(&node);
     let screen = terminal.until_shown("never leaves: ").await;
-    assert!(screen.contains("Plan: no nm-reconciler is seen") && screen.contains("/cart"), "{screen}");
+    assert!(screen.contains("Plan: no nm-reconciler was found") && screen.contains("/cart"), "{screen}");
     assert!(screen.contains("1 pod loses its emptyDir data: "), "{screen}");
     assert!(screen.contains("no capacity for ") && screen.contains("/here"), "{screen}");
     terminal.press("\t\t");

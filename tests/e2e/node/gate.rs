@@ -154,7 +154,7 @@ async fn a_majority_of_the_control_plane_stays_unless_overridden() {
     let error = until_pending(&cluster, "e2e-quorum-2", |_| true).await.last_error;
     let expected = format!(
         "can not put master/control-plane node into maintenance at this moment, disrupting node {} will violate etcd \
-         quorum: 1 of 3 members of etcd would be left, and 2 are a majority; the annotation \
+         quorum: only 1 of 3 etcd members would remain, and a majority is 2; the annotation \
          {OVERRIDE_QUORUM_ANNOTATION}=true overrides this",
         nodes[1]
     );

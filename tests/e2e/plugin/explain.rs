@@ -71,7 +71,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let unseen = format!(
         "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
          Not known, because you have no permission to get poddisruptionbudgets.policy.\n  \
-         Somebody who may read the budget and its pods can find out why it allows no eviction:\n    \
+         A user with permission to read the budget and its pods can find out why the budget allows no eviction:\n    \
          kubectl nm explain {node}"
     );
     assert_eq!(
@@ -93,7 +93,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
         "node/{node}: Requested: nm-reconciler has not begun yet (NodeMaintenance e2e-explain)\n\n\
-         nm-reconciler has not begun yet.\n  Lasting for LONG\n  \
+         nm-reconciler has not begun yet.\n  Ongoing for LONG\n  \
          This usually takes a moment; if it takes longer, check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );
@@ -162,7 +162,7 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     // Detecting that no replica renews the lease takes some seconds, and is reported as progress.
     assert_eq!((blocked.code, blocked.stderr.as_str()), (Some(3), ""), "{blocked:?}");
     let (_, cause) = blocked.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
+    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Ongoing for LONG\n  \
         Check why nm-reconciler is not running: without it, no maintenance begins, continues or ends:\n    \
         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
     // What the drain waited for is another cause.
@@ -204,7 +204,7 @@ async fn a_queued_node_is_not_blocked() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Queued\n\nPosition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
+        "node/{}: Queued\n\nPosition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Ongoing for LONG\n  \
          The maintenance starts when other nodes return to service or become Ready; this lists all maintenances:\n    \
          kubectl get nm -o wide",
         nodes[1],

@@ -98,8 +98,8 @@ async fn on_a_drained_cluster_of_one_node_no_node_is_left_and_stop_is_suggested(
     let account = service_account("default", namespace);
     let access = MaintenanceAccess::grant(&cluster, &account).await;
     let limited = plugin_of(&cluster.kubeconfig_of(&account).await, &["explain", &node]).await;
-    let unseen = "\n  Not known, because you have no permission to get poddisruptionbudgets.policy.\n  Somebody who may \
-                  read the budget and its pods can find out why it allows no eviction:\n";
+    let unseen = "\n  Not known, because you have no permission to get poddisruptionbudgets.policy.\n  A user with \
+        permission to read the budget and its pods can find out why the budget allows no eviction:\n";
     assert_eq!(limited.code, Some(3), "{limited:?}");
     assert!(limited.stdout.contains(unseen), "{limited:?}");
     assert!(limited.stdout.ends_with(&format!("    kubectl nm explain {node}\n")), "{limited:?}");

@@ -51,7 +51,7 @@ async fn no_drain_begins_where_the_definition_lacks_one_of_its_settings() {
         [&["start", node, "--surge", "--no-plan"][..], &["start", node, "--surge", "--dry-run", "server"]]
     {
         let refused = plugin(&cluster, command).await;
-        let error = "error: the NodeMaintenance definition of this cluster has no spec.drain.surge";
+        let error = "error: the CRD of NodeMaintenance in this cluster has no spec.drain.surge";
         assert!(refused.code == Some(1) && refused.stderr.starts_with(error), "{refused:?}");
         assert!(!refused.stdout.contains(&started), "{refused:?}");
         assert!(cluster.maintenances().get_opt(node).await.unwrap().is_none(), "no drain has begun");

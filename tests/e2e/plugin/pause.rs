@@ -98,7 +98,7 @@ async fn nothing_is_started_or_paused_where_the_definition_has_no_such_field() {
     let nodes = cluster.nodes().await;
     cluster.remove_field(&["spec", "suspend"]).await;
     let _reconciler = Reconciler::start(&cluster);
-    let said = "error: the NodeMaintenance definition of this cluster has no spec.suspend";
+    let said = "error: the CRD of NodeMaintenance in this cluster has no spec.suspend";
     let refused = plugin(&cluster, &["start", &nodes[0], "--suspend"]).await;
     assert!(refused.code == Some(1) && refused.stderr.starts_with(said), "{refused:?}");
     assert!(cluster.maintenances().get_opt(&nodes[0]).await.unwrap().is_none(), "no drain has begun");

@@ -305,9 +305,8 @@ async fn a_node_that_does_not_exist_or_is_taken_is_reported() {
     start(&cluster, node, "e2e-elsewhere").await;
     let taken = plugin(&cluster, &["plan", node]).await;
     assert_eq!(taken.code, Some(3), "{taken:?}");
-    let line = format!(
-        "node/{node}: a NodeMaintenance \"{node}\" exists already, and it is for node \"e2e-elsewhere\"\n"
-    );
+    let line =
+        format!("node/{node}: a NodeMaintenance \"{node}\" for node \"e2e-elsewhere\" already exists\n");
     assert!(taken.stdout.contains(&line), "{taken:?}");
 }
 

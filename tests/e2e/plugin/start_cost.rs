@@ -151,10 +151,10 @@ async fn what_may_not_be_read_is_named_and_no_reason_to_ask() {
 async fn where_nobody_leads_a_start_says_so_at_once() {
     let Some(cluster) = Cluster::sandbox_or_skip(6, WHY).await else { return };
     let node = &cluster.nodes().await[0];
-    let nobody = "no nm-reconciler is seen: there is neither a lease nor a Deployment of it, and one that runs outside of the cluster without \
-         leader election has neither";
+    let nobody = "no nm-reconciler was found: the cluster contains neither its lease nor its Deployment. Ignore \
+        this if it runs outside the cluster without leader election";
     let mut terminal = terminal(cluster.kubeconfig(), &["start", node]);
-    terminal.until_shown("no nm-reconciler is seen").await;
+    terminal.until_shown("no nm-reconciler was found").await;
     terminal.until_shown("[y/N]").await;
     terminal.press("n\r");
     assert_eq!(terminal.exit_code().await, 2);

@@ -310,7 +310,7 @@ async fn what_the_cluster_cannot_run_is_refused_before_anything_begins() {
         2,
         "",
         "error: --run runs a command on your computer, and --in-cluster runs the roll without it\n\
-         hint: in the cluster, use --job FILE; `kubectl nm roll job-template` prints a Job to begin with\n",
+         hint: in the cluster, use --job FILE; `kubectl nm roll job-template` prints a Job to start from\n",
     );
     let logs = plugin(&cluster, &["roll", "logs", "early"]).await;
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(1), ""));

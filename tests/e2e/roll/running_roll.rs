@@ -87,7 +87,7 @@ pub(super) struct RunningRoll {
 }
 
 impl RunningRoll {
-    /// Begins a roll of this name. No node has to be Ready for more than a second.
+    /// Begins a roll of this name. No node must stay Ready for more than a second.
     pub(super) fn begin(cluster: &Cluster, name: &str, nodes: &[String], flags: &[&str]) -> Self {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
         let common = ["--name", name, "--min-ready", "1s", "--yes", "-o", "json"];

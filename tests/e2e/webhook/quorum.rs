@@ -190,7 +190,7 @@ async fn the_second_of_three_control_plane_nodes_is_refused_unless_overridden() 
     label_control_plane(&cluster, &nodes[..3], Some("")).await;
     let _reconciler = serve_webhook(&cluster, &[]).await;
     start(&cluster, "e2e-quorum-1", &nodes[0]).await;
-    let detail = "1 of 3 members of etcd would be left, and 2 are a majority";
+    let detail = "only 1 of 3 etcd members would remain, and a majority is 2";
     let sentence = format!("{}: {detail}", refusal(&nodes[1]));
     assert_eq!(refusal_of(&cluster, &nodes[1]).await.as_deref(), Some(sentence.as_str()));
     assert_eq!(refusal_of(&cluster, &nodes[3]).await, None, "a worker does not affect the quorum");

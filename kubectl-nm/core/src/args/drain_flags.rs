@@ -88,7 +88,7 @@ pub struct DrainFlags {
     #[arg(long, value_name = "WHAT", ignore_case = true)]
     returning_pods: Option<ReturningPodsFlag>,
 
-    /// Have load balancers outside of the cluster leave the node out: label it, and wait for this long, by default 30s,
+    /// Take the node out of load balancers outside the cluster: label the node, and wait this long, by default 30s,
     /// before the first eviction
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, num_args = 0..=1, require_equals = true,
         default_missing_value = "30s")]

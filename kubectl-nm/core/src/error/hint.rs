@@ -63,8 +63,8 @@ impl Error {
             }
             Self::EndingHeld { node, .. } => {
                 format!(
-                    "the owner removes the hook when the work is done; `kubectl nm explain {node}` shows how to go on without it; \
-                     then a new maintenance can start"
+                    "the owner removes the hook when the work is done; `kubectl nm explain {node}` shows how to \
+                     continue without the work; then a new maintenance can start"
                 )
             }
             Self::InRoll { roll, .. } => format!(
@@ -72,7 +72,8 @@ impl Error {
                  `kubectl nm roll abort {roll}` ends it"
             ),
             Self::NameTaken { name, .. } => format!(
-                "create one with another name and spec.nodeName {name} by `kubectl create -f`, or delete the existing one"
+                "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
+                 delete the existing one"
             ),
             Self::Differs { remedy, .. } => format!("`{remedy}` changes it"),
             Self::NotInMaintenance(nodes) => format!(
@@ -84,7 +85,8 @@ impl Error {
                  with `kubectl nm start {node} --suspend`"
             ),
             Self::SuspendPruned | Self::DrainPruned(_) => String::from(
-                "`kubectl nm install` updates the definition; that of the medik8s node-maintenance-operator has no such field",
+                "`kubectl nm install` updates the CRD; the CRD of the medik8s node-maintenance-operator has no such \
+                 field",
             ),
             Self::SuspendIgnored(node) => format!(
                 "`kubectl nm stop {node}` ends the drain; only nm-reconciler, which `kubectl nm install` installs, can pause"

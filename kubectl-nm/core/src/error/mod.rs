@@ -174,7 +174,7 @@ pub enum Error {
     },
 
     /// The maintenance of a node cannot be created, because its name is taken.
-    #[error("a NodeMaintenance \"{name}\" exists already, and it is for node \"{other}\"")]
+    #[error("a NodeMaintenance \"{name}\" for node \"{other}\" already exists")]
     NameTaken {
         /// Name of the object, and of the node that it is not for.
         name: String,
@@ -207,11 +207,11 @@ pub enum Error {
     },
 
     /// The API server dropped `spec.suspend`, because the definition lacks it.
-    #[error("the NodeMaintenance definition of this cluster has no spec.suspend, so nothing was suspended")]
+    #[error("the CRD of NodeMaintenance in this cluster has no spec.suspend, so nothing was suspended")]
     SuspendPruned,
 
     /// The API server dropped these fields, because the definition lacks them.
-    #[error("the NodeMaintenance definition of this cluster has no {}", .0.join(", "))]
+    #[error("the CRD of NodeMaintenance in this cluster has no {}", .0.join(", "))]
     DrainPruned(Vec<String>),
 
     /// The medik8s operator would ignore a pause of this node's maintenance.

@@ -127,7 +127,7 @@ impl Words<'_> {
         match cause {
             FirstCause::PodsGone => told(
                 "The pods have left the node by now, or are terminating".into(),
-                "The next status shows it",
+                "The next update of the status shows this",
                 status(),
             ),
             FirstCause::BudgetGone => told("The budget does not exist any more".into(), retried, status()),
@@ -148,7 +148,7 @@ impl Words<'_> {
             ),
             FirstCause::CannotCount(message) => told(
                 format!("The disruption controller cannot count the pods of the budget: {message}"),
-                "Give the pods a controller that can be scaled; for other pods, a budget can only have minAvailable with a \
+                "Give the pods a controller that can be scaled; a budget for other pods must set minAvailable to a \
                  number",
                 self.describe_budgets(),
             ),
@@ -158,7 +158,7 @@ impl Words<'_> {
                 let (advice, mut commands) = self.remedy(obstacle);
                 let suits = self.suits_own(obstacle);
                 commands.extend(suits.then(|| self.stop_own()));
-                let instead = if suits { "; or stop the maintenance, whose node they suit" } else { "" };
+                let instead = if suits { "; or stop the maintenance: the pods fit on its node" } else { "" };
                 let advice = format!("{advice}{instead}");
                 Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
             }
@@ -174,7 +174,8 @@ impl Words<'_> {
                 Told {
                     what: None,
                     advice:
-                        "Somebody who may read the budget and its pods can find out why it allows no eviction"
+                        "A user with permission to read the budget and its pods can find out why the budget allows \
+                         no eviction"
                             .into(),
                     commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
                     passes: false,
@@ -187,7 +188,7 @@ impl Words<'_> {
                 passes: false,
             },
             FirstCause::TooFew => told(
-                "The pods that the budget selects are Ready, but it counts on more pods than there are"
+                "The pods that the budget selects are Ready, but the budget requires more pods than exist"
                     .into(),
                 "Compare the budget with the replicas of its workload",
                 self.describe_budgets(),

@@ -279,7 +279,7 @@ fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let next = pods.iter().min_by_key(|pod| pod.ahead).filter(|_| State::of(maintenance) != State::Failed)?;
     Some(Cause {
         what: vec![format!(
-            "The drain evicts pods in order ({}): the next of these follows {}.",
+            "The drain evicts pods in order ({}): the next of these pods is evicted after {}.",
             WaitReason::Order.as_str(),
             others_of_node(next.ahead)
         )],

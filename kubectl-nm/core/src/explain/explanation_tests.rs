@@ -422,7 +422,9 @@ fn pods_that_wait_because_of_the_order_are_a_cause_that_passes() {
     let cause = only(&with_status("n1", status));
     assert_eq!(
         cause.what,
-        ["The drain evicts pods in order (Order): the next of these follows 1 other pod of the node."]
+        [
+            "The drain evicts pods in order (Order): the next of these pods is evicted after 1 other pod of the node."
+        ]
     );
     assert_eq!((cause.pods, cause.passes), (vec!["shop/db-0".to_owned(), "shop/db-1".to_owned()], true));
     assert_eq!(cause.commands, ["kubectl nm watch n1"]);

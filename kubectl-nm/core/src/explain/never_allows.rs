@@ -89,17 +89,17 @@ impl Words<'_> {
     /// Without a node for its replacement, no Deployment can replace the pod first.
     fn without_a_node(&self, never: &NeverAllows, left: &NoNodeLeft) -> (String, Vec<String>) {
         let (setting, patches) = self.changed_budgets(never);
-        let cost = "until a node is left for its replacement";
+        let cost = "until there is a node for its replacement";
         let stays = if never.pods > 1 {
-            "stop the maintenance, and the pods stay"
+            "stop the maintenance and keep the pods"
         } else {
-            "stop the maintenance, and the pod stays"
+            "stop the maintenance and keep the pod"
         };
         let stop = [self.stop_own()];
         let (change, commands) = if never.pods > 1 {
             (
                 format!(
-                    "set {setting}: one of its {} pods may then leave, and is missing {cost}",
+                    "set {setting}: one of its {} pods may then leave, and is unavailable {cost}",
                     never.pods
                 ),
                 patches,
@@ -125,7 +125,8 @@ impl Words<'_> {
             };
             return (
                 format!(
-                    "Change the {selector} of its workload, so that other nodes are left; or {change}{new_node}; or {stays}"
+                    "Change the {selector} of its workload, so that it selects other nodes too; or \
+                     {change}{new_node}; or {stays}"
                 ),
                 commands,
             );

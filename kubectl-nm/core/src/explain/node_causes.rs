@@ -114,7 +114,7 @@ pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kub
     };
     let advice = match &unready.message {
         None => format!("Power the node on. {}", remedy::node_not_ready()),
-        Some(_) => String::from("Find out what its kubelet misses, and make the node Ready"),
+        Some(_) => String::from("Fix what its kubelet reports, so that the node becomes Ready"),
     };
     Some(Cause {
         what: vec![what],
@@ -139,7 +139,7 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
     };
     let (advice, command) = match hold.hooks.as_slice() {
         [] => (
-            String::from("Evictions begin then; this shows them"),
+            String::from("Evictions start then; this shows them"),
             nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
         ),
         hooks => {
@@ -149,7 +149,7 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
                 "The owners of the hooks remove them"
             };
             (
-                format!("{whose} when the work is done; to go on without that, remove the annotation"),
+                format!("{whose} when the work is done; to continue without the work, remove the annotation"),
                 remove_hooks(maintenance, hooks, domain, kubectl),
             )
         }
@@ -182,7 +182,7 @@ pub(super) fn not_let_go(
     let finalizers = maintenance.finalizers();
     if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         let what = if is_deleted {
-            "The node was deleted, and the reconciler has not ended its maintenance yet."
+            "The node was deleted, but nm-reconciler has not removed its maintenance yet."
         } else {
             "The reconciler has not returned the node to service yet."
         };

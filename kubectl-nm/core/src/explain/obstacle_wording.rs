@@ -141,8 +141,8 @@ impl Words<'_> {
             Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
             Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
             Obstacle::Image { reason, .. } if reason == "ErrImageNeverPull" => (
-                "The node does not have the image, and the imagePullPolicy Never forbids to pull it: load it there, or change \
-                 the policy",
+                "The node does not have the image, and imagePullPolicy Never forbids pulling it: load the image \
+                 onto the node, or change the policy",
                 describe(),
             ),
             Obstacle::Image { .. } => {

@@ -69,9 +69,10 @@ impl PendingClaim {
             NoVolume::NoClass => {
                 "Create the StorageClass; a claim cannot change its class, so to use another one, create the claim again"
             }
-            NoVolume::NoProvisioner => "Create a PersistentVolume of this class that the claim fits",
+            NoVolume::NoProvisioner => "Create a PersistentVolume of this class that fits the claim",
             NoVolume::Failed(_) | NoVolume::Awaited(..) if self.class.is_none() => {
-                "Create a PersistentVolume without a StorageClass that the claim fits: without a class, no provisioner creates one"
+                "Create a PersistentVolume without a StorageClass that fits the claim: without a class, no \
+                 provisioner creates one"
             }
             NoVolume::Failed(_) | NoVolume::Awaited(..) => {
                 "Check whether the provisioner of the StorageClass runs, and what it reports"

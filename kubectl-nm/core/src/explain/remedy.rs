@@ -199,7 +199,7 @@ fn by_numbers(budget: &BudgetFacts) -> &'static str {
         }
         // Of `minAvailable`, the pods that there are count as expected, even if their owner wants more.
         (Some(needed), _) if pods.is_some_and(|pods| needed >= pods) => {
-            "The budget needs all of the pods that there are: this shows whether some are missing, and how the pod can leave"
+            "The budget requires all existing pods: this shows whether some are missing, and how the pod can leave"
         }
         _ => "This shows why the budget allows no eviction",
     }

@@ -38,8 +38,8 @@ fn the_advice_about_a_budget_says_only_what_its_numbers_show() {
         remedy(&case(BlockReason::DisruptionBudget, &facts, None)).advice
     };
     for (numbers, expected) in [
-        ((1, 1, Some(1)), "The budget needs all of the pods that there are: "),
-        ((3, 3, Some(3)), "The budget needs all of the pods that there are: "),
+        ((1, 1, Some(1)), "The budget requires all existing pods: "),
+        ((3, 3, Some(3)), "The budget requires all existing pods: "),
         ((2, 2, Some(3)), "Some of the budget's pods are not Ready, or are missing"),
         ((2, 1, None), "Some of the budget's pods are not Ready, or are missing"),
         ((2, 3, Some(3)), "The budget still counts evictions that were just accepted"),

@@ -7,8 +7,8 @@ use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::shell_quoted;
 
 /// What to change, as a sentence without its full stop.
-pub(super) const ADVICE: &str = "To keep its pods off nodes in maintenance, replace the toleration in its pod template by \
-                                 tolerations of the taints that it needs";
+pub(super) const ADVICE: &str = "To keep its pods off nodes in maintenance, replace the toleration in its pod \
+    template with tolerations for the taints that it needs to tolerate";
 
 /// The workload of a pod, as kubectl and people name it.
 pub(super) fn workload(pod: &ReturnedPod) -> String {

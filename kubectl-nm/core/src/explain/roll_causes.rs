@@ -62,7 +62,7 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
             ..Cause::default()
         },
         Some(RollJob::Unread(error)) => Cause {
-            what: vec![format!("{nobody}, unless its Job is starting, which cannot be read: {error}.")],
+            what: vec![format!("{nobody}, unless its Job is starting. The Job cannot be read: {error}.")],
             ..abandoned_by_program(roll, String::new(), status, kubectl)
         },
         None => abandoned_by_program(roll, format!("{nobody}."), status, kubectl),
@@ -113,13 +113,15 @@ pub(super) fn suspended(
     }
     let what = match (is_planned, roll, runner) {
         (true, Some(roll), Some(who)) => {
-            format!("The maintenance begins when its turn in roll {roll} comes; run by {who}.")
+            format!("The maintenance starts when its turn in roll {roll} comes; {who} runs the roll.")
         }
         (true, Some(roll), None) if paused.is_some() => {
             format!("The maintenance begins when its turn in roll {roll} comes.")
         }
         (true, Some(roll), None) => {
-            format!("The maintenance begins when its turn in roll {roll} comes, which begins no node now.")
+            format!(
+                "The maintenance starts when its turn in roll {roll} comes, but the roll starts no node now."
+            )
         }
         (true, None, _) => {
             String::from("The maintenance is planned: it was created suspended, and has not begun.")

@@ -192,18 +192,19 @@ fn parse<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &str) -> Opt
     serde_json::from_str(object.metadata.annotations.as_ref()?.get(annotation)?).ok()
 }
 
-/// What the roll of a drained node does with it: `roll kernel is at its action`. None if its roll does nothing, or if it is part of
+/// What the roll of a drained node does with it: `roll kernel runs its action`. None if its roll does nothing, or if
+/// it is part of
 /// none.
 pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     let roll = roll_name(maintenance)?;
     let seen = parse::<SeenNode>(maintenance, NODE)?;
     let what = match seen.step {
         Step::Confirming => "waits for a confirmation",
-        Step::Acting if seen.has_failed() => "has stopped at its action, which failed",
-        Step::Acting => "is at its action",
-        Step::Finishing if seen.has_failed() => "has stopped at its --after action, which failed",
-        Step::Finishing => "is at its --after action",
-        Step::Rejoining => "waits for it to be back",
+        Step::Acting if seen.has_failed() => "stopped because its action failed",
+        Step::Acting => "runs its action",
+        Step::Finishing if seen.has_failed() => "stopped because its --after action failed",
+        Step::Finishing => "runs its --after action",
+        Step::Rejoining => "waits for the node to return",
         Step::Checking => "checks it",
         Step::Planned
         | Step::Preparing
@@ -363,18 +364,18 @@ mod tests {
     #[test]
     fn a_drained_node_of_a_roll_shows_what_the_roll_does_with_it() {
         let at = |step: &str| roll_progress(&object(NODE, &json!({"step": step})));
-        assert_eq!(at("Acting").as_deref(), Some("roll k2 is at its action"));
+        assert_eq!(at("Acting").as_deref(), Some("roll k2 runs its action"));
         assert_eq!(at("Checking").as_deref(), Some("roll k2 checks it"));
         let failed = json!({"step": "Acting", "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
         let failed = roll_progress(&object(NODE, &failed));
-        assert_eq!(failed.as_deref(), Some("roll k2 has stopped at its action, which failed"));
+        assert_eq!(failed.as_deref(), Some("roll k2 stopped because its action failed"));
         let running = json!({"step": "Acting", "action": {"attempt": 1, "state": "running"}});
         assert_eq!(roll_progress(&object(NODE, &running)), at("Acting"));
         let failed = json!({"step": "Finishing", "action": {"attempt": 1, "state": "succeeded"},
             "after": {"attempt": 1, "state": {"failed": "exit code 1"}}});
         let failed = roll_progress(&object(NODE, &failed));
-        assert_eq!(failed.as_deref(), Some("roll k2 has stopped at its --after action, which failed"));
-        assert_eq!(at("Finishing").as_deref(), Some("roll k2 is at its --after action"));
+        assert_eq!(failed.as_deref(), Some("roll k2 stopped because its --after action failed"));
+        assert_eq!(at("Finishing").as_deref(), Some("roll k2 runs its --after action"));
         assert_eq!(at("Draining"), None);
         assert_eq!(roll_progress(&requested("n1")), None);
     }

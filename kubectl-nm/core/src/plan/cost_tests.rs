@@ -112,7 +112,7 @@ async fn nobody_leading_is_known_even_if_the_plan_is_late() {
         _ => None,
     })
     .await;
-    assert!(lines[0].starts_with("no nm-reconciler is seen: "), "{lines:?}");
+    assert!(lines[0].starts_with("no nm-reconciler was found: "), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -236,8 +236,8 @@ impl LeaderGap {
                 format!("no nm-reconciler leads: no pod of deployment {deployment} is ready")
             }
             Self::NotInstalled => String::from(
-                "no nm-reconciler is seen: there is neither a lease nor a Deployment of it, and one that runs outside of the cluster \
-                 without leader election has neither",
+                "no nm-reconciler was found: the cluster contains neither its lease nor its Deployment. Ignore this \
+                 if it runs outside the cluster without leader election",
             ),
         }
     }
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(gap_with("2026-01-02T02:00:00Z").await, Some(LeaderGap::NotInstalled));
         let words = LeaderGap::NotInstalled.words();
         assert!(
-            words.starts_with("no nm-reconciler is seen: ") && words.contains("without leader election"),
+            words.starts_with("no nm-reconciler was found: ") && words.contains("without leader election"),
             "{words}"
         );
     }

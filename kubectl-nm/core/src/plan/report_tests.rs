@@ -118,7 +118,10 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     let planned = |returning_pods, zone| owned_by("a controller", returning_pods, zone);
     let stays = planned(ReturningPods::Stay, "a");
     let text = lines(&stays);
-    assert!(text.contains("may return and then stays: it tolerates the cordon"), "{text}");
+    assert!(
+        text.contains("may return to the node and stay there, because it tolerates the cordon"),
+        "{text}"
+    );
     assert!(
         text.contains("1 pod may return to the node, because it tolerates the cordon: shop/operator-0\n"),
         "{text}"
@@ -126,7 +129,10 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     assert!(!stays.is_blocked() && !stays.lacks_capacity(), "{text}");
     let document = document::document(&stays)["pods"][0].clone();
     assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));
-    assert!(lines(&planned(ReturningPods::Wait, "a")).contains("block the drain: it tolerates the cordon"));
+    assert!(
+        lines(&planned(ReturningPods::Wait, "a"))
+            .contains("block the drain after the third return, because it tolerates the cordon")
+    );
     assert!(!lines(&owned_by("nobody", ReturningPods::Stay, "a")).contains("may return"));
     let elsewhere = planned(ReturningPods::Stay, "b");
     assert!(!lines(&elsewhere).contains("may return") && elsewhere.lacks_capacity());

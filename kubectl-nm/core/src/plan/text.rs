@@ -156,9 +156,9 @@ fn deletion(forecast: &PodForecast) -> Option<String> {
 
 fn returning(policy: ReturningPods) -> &'static str {
     match policy {
-        ReturningPods::Stay => "may return and then stays: it tolerates the cordon",
+        ReturningPods::Stay => "may return to the node and stay there, because it tolerates the cordon",
         ReturningPods::Wait => {
-            "may return and, after the third time, block the drain: it tolerates the cordon"
+            "may return to the node, and block the drain after the third return, because it tolerates the cordon"
         }
     }
 }

@@ -152,7 +152,7 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
         Navigation,
         "switch",
         &["Tab"],
-        "all nodes, or those in maintenance; with a pane, its focus",
+        "switch between all nodes and nodes in maintenance; with an open pane, move the focus",
     )
     .in_footer(12, "all nodes"),
     entry(Action::Filter, Reading, "filter", &["/"], "filter: ns:x state:blocked node:worker-1* text")
@@ -202,7 +202,7 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
         Actions,
         "start",
         &["n"],
-        "put nodes into maintenance; there, Ctrl-P makes the plan",
+        "put nodes into maintenance; in the dialog, Ctrl-P previews the drain",
     )
     .in_footer(3, "start")
     .changing(),

@@ -121,7 +121,7 @@ impl Player {
         self.seek_to(self.later(self.target, by));
     }
 
-    /// Sets the clock to so many tenths of the recording.
+    /// Sets the clock to jump to 0%, 10%, ... 90% of the recording.
     pub(crate) fn seek_to_tenth(&mut self, tenth: u32) {
         let length = self.end.duration_since(self.start);
         self.seek_to(self.later(self.start, length / 10 * i32::try_from(tenth).unwrap_or(10)));

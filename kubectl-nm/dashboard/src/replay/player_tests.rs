@@ -178,7 +178,10 @@ fn a_node_that_was_closed_while_it_was_recorded_grows_old() {
         player(&recording(&messages), Options { nodes: vec![String::from("worker-07")], ..options() });
     press(&mut replay, KeyCode::End);
     let screen = text(&replay.model);
-    assert!(screen.contains("data 30s old") && screen.contains("was not recorded any more"), "{screen}");
+    assert!(
+        screen.contains("data 30s old") && screen.contains("contains no further data about this node"),
+        "{screen}"
+    );
     (0..5).for_each(|_| press(&mut replay, KeyCode::Left));
     let screen = text(&replay.model);
     assert!(screen.contains("replay") && !screen.contains("old"), "{screen}");

@@ -166,7 +166,7 @@ mod tests {
         let ending = start_beside(stopping(requested("n1"))).await.unwrap_err().to_string();
         assert!(ending.contains("is returning to service"), "{ending}");
         let other = start_beside(named("n1", "n2", "u")).await.unwrap_err().to_string();
-        assert!(other.contains("and it is for node \"n2\""), "{other}");
+        assert!(other.contains("\"n1\" for node \"n2\" already exists"), "{other}");
 
         let (changed, _) = cluster(|_, path| match path.rsplit('/').next() {
             Some("a") => failure(404, "NotFound", "a"),

@@ -91,7 +91,7 @@ fn the_deletion_of_a_pod_of_a_machine_says_what_it_does_to_the_machine() {
         let shown = text(&model);
         assert!(shown.contains(said), "{shown}");
     };
-    check(MachinePart::Launcher("db".into()), "ends the virtual machine db");
+    check(MachinePart::Launcher("db".into()), "shuts down the virtual machine db");
     check(MachinePart::Disk("db".into()), "unplugs a disk of the running virtual machine db");
 }
 

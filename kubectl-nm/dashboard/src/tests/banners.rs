@@ -58,7 +58,7 @@ fn where_nothing_is_installed_that_is_reported_while_a_node_waits_for_its_mainte
         (vec![begun(), requested(900)], 1),
     ] {
         send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
-        assert_eq!(count(&model, "No nm-reconciler is seen"), expected, "{}", text(&model));
+        assert_eq!(count(&model, "No nm-reconciler was found"), expected, "{}", text(&model));
     }
 }
 

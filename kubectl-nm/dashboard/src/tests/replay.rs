@@ -79,10 +79,10 @@ fn the_help_of_a_replay_has_its_keys_and_none_that_needs_a_cluster() {
     let mut model = help(Options { size: (80, 40), ..options() });
     let help = text(&model);
     assert!(
-        help.contains("so many tenths") && !help.contains("reconnect") && !help.contains("mark a node"),
+        help.contains("jump to 0%") && !help.contains("reconnect") && !help.contains("mark a node"),
         "{help}"
     );
     let key = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
     send(&mut model, Message::Input(Event::Key(key)));
-    assert!(!text(&model).contains("so many tenths"));
+    assert!(!text(&model).contains("jump to 0%"));
 }

@@ -300,7 +300,7 @@ fn the_nodes_that_are_not_in_the_table_are_counted() {
 #[test]
 fn a_node_that_has_to_stay_ready_shows_for_how_long_it_is() {
     let mut scene = Scene::beginning();
-    scene.progress[0] = at_step(0, Step::Checking, 20, (12, 12), "has to be Ready for 30s");
+    scene.progress[0] = at_step(0, Step::Checking, 20, (12, 12), "must stay Ready for 30s");
     // It reported pressure for the first 8 seconds.
     scene.progress[0].ready_time = Some(ReadyTime { since: ago(12), wanted: 30 });
     let mut model = shown(&scene, 120, 24);

@@ -177,7 +177,7 @@ fn a_large_cluster_is_planned_on_request() {
     let nodes = (0..600).map(|number| Arc::new(node(number)));
     send(&mut model, Message::Nodes(WatchChange::Listed(nodes.collect())));
     assert_eq!(plans(&type_in(&mut model, "nn599")), Vec::<String>::new());
-    assert!(text(&model).contains("[Ctrl-P] plans"), "{}", text(&model));
+    assert!(text(&model).contains("[Ctrl-P] previews"), "{}", text(&model));
     let key = KeyEvent::new(KeyCode::Char('p'), KeyModifiers::CONTROL);
     assert_eq!(plans(&send(&mut model, Message::Input(Event::Key(key)))), ["n599 0"]);
 }

@@ -68,7 +68,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::NodeClosed(node) => cluster::node_closed(model, &node),
         Message::RecordingFailed(why) => {
             model.options.recording = RecordingMode::Off;
-            model.show_error(format!("{why}; the dashboard goes on without recording"));
+            model.show_error(format!("{why}; the dashboard continues without recording"));
         }
         Message::Leader(gap) => {
             model.fleet.is_leaderless = gap.is_some();

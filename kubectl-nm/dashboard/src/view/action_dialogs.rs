@@ -43,12 +43,12 @@ pub(super) fn pod_lines(
     let mut lines = Vec::new();
     match &dialog.lookup {
         Lookup::Pending => lines.push(sentence("Reading the pod and its budgets ...", Tone::Busy)),
-        Lookup::Failed(why) => lines.push(problem(format!("Nothing is known of the pod: {why}"))),
+        Lookup::Failed(why) => lines.push(problem(format!("The pod could not be read: {why} |"))),
         Lookup::Known(facts) => lines.extend(known(dialog, facts)),
     }
     if dialog.action == PodAction::Evict {
-        let words =
-            "Requests its eviction once, as you. Its budgets and webhooks decide, as for nm-reconciler.";
+        let words = "This requests the eviction of the pod once, with your permissions. Budgets and webhooks apply, as for \
+             nm-reconciler.";
         lines.push(sentence(words, Tone::Plain));
     }
     if dialog.is_possible() {
@@ -71,7 +71,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         lines.push(problem(format!("Not permitted: {}", denial(access))));
     }
     if dialog.target.uid.as_ref().is_some_and(|uid| *uid != facts.uid) {
-        lines.push(problem("The pod is gone: another one has its name by now."));
+        lines.push(problem("The pod is gone, and another pod now has its name. |"));
     }
     match &facts.budgets {
         GuardingBudgets::Unknown(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
@@ -85,7 +85,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
     let loss = |text: &str| DialogLine::new(text, Tone::Bad, LinePriority::Problem);
     match (&facts.machine, dialog.action) {
         (Some(MachinePart::Launcher(machine)), PodAction::Delete) => {
-            lines.push(loss(&format!("The deletion ends the virtual machine {machine}.")));
+            lines.push(loss(&format!("The deletion shuts down the virtual machine {machine}.")));
         }
         (Some(MachinePart::Disk(machine)), PodAction::Delete) => {
             lines.push(loss(&format!(

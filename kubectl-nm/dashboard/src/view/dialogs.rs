@@ -318,10 +318,10 @@ static ASCII_SIGNS: LazyLock<[String; 3]> = LazyLock::new(|| Glyphs::of(true).le
 /// The keys of a replay, beside the others.
 pub(crate) const REPLAY_HELP: &[(&str, &str)] = &[
     ("", "Replay"),
-    ("Space", "pause, or play; at the end, begin again"),
+    ("Space", "pause or play; at the end, replay from the start"),
     ("Left Right", "10 s back and forward; with Shift, a minute"),
     ("Home End", "the beginning and the end"),
-    ("0 ... 9", "so many tenths of the recording"),
+    ("0 ... 9", "jump to 0%, 10%, ... 90% of the recording"),
     ("+ -", "faster and slower"),
     ("", ""),
 ];

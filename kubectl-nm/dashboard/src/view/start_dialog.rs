@@ -90,7 +90,7 @@ fn body(
         lines.push(sentence(&consequence(plan, model), Tone::Plain));
         if plan.unchecked {
             lines.push(sentence(
-                "The list of nodes is not available: nothing verified that they exist.",
+                "The list of nodes is not available, so it is not verified that these nodes exist.",
                 Tone::Busy,
             ));
         }
@@ -165,7 +165,10 @@ fn preview(preview: &StartPreview) -> Vec<DialogLine> {
     match preview {
         StartPreview::Nothing => Vec::new(),
         StartPreview::OnRequest => {
-            vec![sentence("[Ctrl-P] plans: it reads all pods of this large cluster.", Tone::Quiet)]
+            vec![sentence(
+                "[Ctrl-P] previews the drain, which takes longer in this large cluster.",
+                Tone::Quiet,
+            )]
         }
         StartPreview::Pending(_) => {
             vec![DialogLine::blank(), sentence("Plan: reading the cluster ...", Tone::Busy)]

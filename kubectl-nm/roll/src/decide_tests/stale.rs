@@ -82,7 +82,7 @@ fn a_node_is_checked_anew_after_a_time_in_which_the_cluster_was_not_seen() {
         world.decide(usize::MAX);
         assert_eq!(
             (world.step_of("n0"), world.detail("n0")),
-            (Some(Step::Checking), "has to be Ready for 5s")
+            (Some(Step::Checking), "must stay Ready for 5s")
         );
         world.now += 1;
         world.healthy("n0", Step::Checking);

@@ -12,7 +12,7 @@ use crate::health;
 use crate::health_round::Round;
 use crate::record::{DisturbedObject, Roll, Step};
 
-/// How often the DaemonSet pods of a healthy node are checked that has to be Ready for longer than [`LAST_CHECKS`].
+/// How often the DaemonSet pods of a healthy node are checked that must stay Ready for longer than [`LAST_CHECKS`].
 const SLOW_CHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 impl RollRunner<'_> {

@@ -57,8 +57,8 @@ pub(super) struct BeginArgs {
     #[arg(long, help_heading = "Action")]
     pub(super) confirm: bool,
 
-    /// Wait until each node has rebooted: until its bootID has changed. The command may then end with exit code 255, which
-    /// ssh returns when it loses its connection, and the Job may fail, because the reboot ends its pod
+    /// Wait until each node has rebooted: until its bootID has changed. The command may then exit with code 255,
+    /// which ssh returns when it loses its connection, and the Job may fail, because the reboot terminates its pod
     #[arg(long, help_heading = "Action")]
     pub(super) expect_reboot: bool,
 
@@ -144,7 +144,7 @@ pub(super) struct BeginArgs {
 /// What is done before the drain of a node, and before it returns. The flags are the same when a roll is resumed.
 #[derive(Args, Debug, Default)]
 pub(super) struct AroundArgs {
-    /// Run this command for each node before its first eviction, when it is cordoned. It is run as that of --run is
+    /// Run this command for each cordoned node before its first eviction, in the same way as the command of --run
     #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "before_job", help_heading = "Action", hide_short_help = true)]
     pub(super) before: Option<String>,
 
@@ -152,7 +152,7 @@ pub(super) struct AroundArgs {
     #[arg(long, value_name = "FILE", help_heading = "Action", hide_short_help = true)]
     pub(super) before_job: Option<PathBuf>,
 
-    /// Run this command for each node before it returns to service, when it is Ready. It is run as that of --run is
+    /// Run this command for each Ready node before it returns to service, in the same way as the command of --run
     #[arg(long, value_name = "COMMAND", value_parser = parse_command, conflicts_with = "after_job", help_heading = "Action", hide_short_help = true)]
     pub(super) after: Option<String>,
 
@@ -268,7 +268,7 @@ pub(super) struct LogsArgs {
     #[command(flatten)]
     pub(super) roll: NameArgs,
 
-    /// Print further lines as they come, until the Job has ended
+    /// Print new lines as they arrive, until the Job has ended
     #[arg(long, short = 'f')]
     pub(super) follow: bool,
 }
@@ -293,11 +293,12 @@ pub(super) struct ResumeArgs {
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     pub(super) skip: Vec<String>,
 
-    /// Confirm the command that the roll runs on this computer, by repeating it. Without this flag you are asked
+    /// Confirm the command that the roll runs on this computer, by repeating it. Without this flag, you are asked to
+    /// confirm it
     #[arg(long, value_name = "COMMAND")]
     pub(super) run: Option<String>,
 
-    /// Confirm the Job that the roll creates, by naming its file again. Without this flag you are asked
+    /// Confirm the Job that the roll creates, by naming its file again. Without this flag, you are asked to confirm it
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     pub(super) job: Option<PathBuf>,
 

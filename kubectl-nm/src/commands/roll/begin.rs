@@ -139,7 +139,7 @@ pub(super) async fn run(
             return Err(error);
         }
         out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", runner_job::title(&name))))?;
-        out.hint(&format!("`kubectl nm roll watch {name}` shows how far it is"));
+        out.hint(&format!("`kubectl nm roll watch {name}` shows its progress"));
         return Ok(Exit::Done);
     }
     out.message(&Line::new(format!("Roll {name} begins.")));

@@ -131,7 +131,8 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
     let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
     let hint = match finisher {
         Finisher::Known(_) => format!(
-            "`kubectl nm roll watch {name}` shows that, and `kubectl nm roll abort {name} --return` returns {it} to service at \
+            "`kubectl nm roll watch {name}` shows the progress, and `kubectl nm roll abort {name} --return` returns \
+             {it} to service at \
              once. A node whose command or Job fails stays in maintenance"
         ),
         Finisher::Perhaps(_) | Finisher::Nobody => format!(
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(
             messages,
             "node/n1 (Acting): its Job has begun\n\
-             hint: `kubectl nm roll watch r` shows that, and `kubectl nm roll abort r --return --yes` returns it to service at once. \
+             hint: `kubectl nm roll watch r` shows the progress, and `kubectl nm roll abort r --return --yes` returns it to service at once. \
              A node whose command or Job fails stays in maintenance\n"
         );
         let (done, messages) = report(&["n1", "n2"], true, &Finisher::Perhaps(job.clone()));

@@ -31,7 +31,8 @@ pub(super) async fn check_definition(
     }
     start::start(cluster, &wanted[0], true).await?;
     out.message(&Line::new(format!(
-        "Autoscalers may remove the nodes of this roll: the NodeMaintenance definition of this cluster has no {AUTOSCALERS}. \
+        "Autoscalers may remove the nodes of this roll: the CRD of NodeMaintenance in this cluster has no \
+         {AUTOSCALERS}. \
          Update it with `kubectl nm install`."
     )));
     Ok(())

@@ -84,7 +84,7 @@ async fn keep_history(cluster: &Cluster, roll: &str, out: &mut Output) {
     let patch = json!({"metadata": {"ownerReferences": null}});
     match objects::patch(cluster, &config_map, &patch).await {
         Err(error) if !error.is_not_found() => out.message(&Line::new(format!(
-            "warning: what the roll has done so far is deleted together with the Job that has ended: {error}"
+            "warning: the history of the roll so far cannot be kept, and is deleted with the ended Job: {error}"
         ))),
         _ => {}
     }

@@ -81,12 +81,14 @@ new Job replaces one that failed. The state of a roll is in its NodeMaintenance 
 killed, `resume` continues it from any computer; a command that was under way is run again. The output of commands is kept below \
 ~/.local/state/kubectl-nm/roll/NAME, or $XDG_STATE_HOME.
 
-Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or aborted by somebody else, 130 interrupted.";
+Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not every node done, 4 taken over or \
+aborted by another user, 130 interrupted.";
 
 const ABORT_NOTES: &str = "\
 A command or a Job that has begun is not interrupted. If a program runs the roll, on a computer or in the cluster, it finishes \
-the node and returns it to service. If none does, if the roll has halted, or if the command or the Job fails, the node stays in \
-maintenance: `kubectl nm stop NODE` returns it to service, and `kubectl nm roll resume NAME` finishes it first. \
+the node and returns it to service. If no program runs the roll, if the roll has halted, or if the command or the \
+Job fails, the node stays in maintenance: `kubectl nm stop NODE` returns it to service, and `kubectl nm roll resume \
+NAME` finishes it first. \
 `kubectl nm roll abort NAME --return` returns all nodes to service at once.
 
 Exit codes: 0 aborted, even if nodes are still being finished or stay in maintenance, 1 error, 2 usage error or not confirmed.";
@@ -117,9 +119,9 @@ fn is_rare(arg: &Arg) -> bool {
 
 #[derive(Subcommand, Debug)]
 enum RollCommand {
-    /// Show the rolls, or the nodes of one. Of a roll that has ended in the cluster, show what was done
+    /// Show the rolls, or the nodes of one roll. For a roll that has ended in the cluster, show its history
     Status(StatusArgs),
-    /// Show a roll as it runs, on another computer or in the cluster
+    /// Watch a roll that runs on another computer or in the cluster
     Watch(WatchArgs),
     /// Continue a roll that was interrupted, paused or halted
     Resume(ResumeArgs),

@@ -16,8 +16,9 @@ use nm_core::terminal::text::{Line, counted};
 /// Which of the selected nodes need the roll: those of which one of these is true. Without any of them, every node does.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NeedFlags {
-    /// Roll only the selected nodes with this annotation, such as example.com/reboot-required=true. May be repeated; a node
-    /// of which one of these flags is true is rolled
+    /// Roll only the selected nodes with this annotation, such as example.com/reboot-required=true. May be repeated.
+    /// With several of --only-if, --older-than-control-plane and --kernel-not, a node is rolled if at least one
+    /// applies to it
     #[arg(long, value_name = "KEY[=VALUE]", hide_short_help = true, help_heading = "Nodes that need it")]
     only_if: Vec<Annotation>,
 

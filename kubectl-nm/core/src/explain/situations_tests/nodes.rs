@@ -107,7 +107,7 @@ fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_fi
          nodeSelector kubernetes.io/hostname=n1 selects only n1, which is in maintenance."
     );
     assert_eq!(cause.commands, [EDIT, EDIT_BUDGET, STOP]);
-    assert!(cause.advice.ends_with("; or stop the maintenance, and the pod stays"), "{cause:#?}");
+    assert!(cause.advice.ends_with("; or stop the maintenance and keep the pod"), "{cause:#?}");
     check_harmless(&cause);
     let alone = only(Situation { nodes: vec![cordoned("n1")], ..never() }.causes());
     assert!(
@@ -147,7 +147,8 @@ fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_ev
             "{cause:#?}"
         );
         assert!(cause.commands == commands && !cause.passes, "{cause:#?}");
-        let cost = if pods == 1 { "the only pod is unavailable" } else { "is missing until a node is left" };
+        let cost =
+            if pods == 1 { "the only pod is unavailable" } else { "is unavailable until there is a node" };
         assert!(cause.advice.contains(cost), "{cause:#?}");
         // With another node, a Deployment can replace the pod first; nothing else would allow the eviction.
         assert_eq!(cause.advice.contains("stop another maintenance, and then let the Deployment"), !is_set);
@@ -176,8 +177,8 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     let cause = only(situation.causes());
     assert_eq!(
         cause.advice,
-        "Add capacity, or check what the pods request and select, and their volume claims; or stop the maintenance, whose node \
-         they suit"
+        "Add capacity, or check what the pods request and select, and their volume claims; or stop the maintenance: \
+         the pods fit on its node"
     );
     assert_eq!(cause.commands.last().map(String::as_str), Some(STOP));
     check_harmless(&cause);

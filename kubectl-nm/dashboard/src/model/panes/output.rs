@@ -27,7 +27,7 @@ pub(crate) enum KubectlError {
     NotStarted(String),
     #[error("kubectl exited with {0}")]
     Exited(i32),
-    #[error("kubectl was ended by a signal")]
+    #[error("kubectl was terminated by a signal")]
     Signalled,
 }
 
