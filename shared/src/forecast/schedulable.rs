@@ -13,6 +13,8 @@ use crate::cluster::node_pool;
 pub enum NodeGroup {
     /// All nodes.
     Cluster,
+    /// The nodes of the cluster that take pods without a toleration. Others are left.
+    Untainted,
     /// The nodes of this zone.
     Zone(String),
     /// The nodes of this pool.
@@ -39,7 +41,9 @@ pub fn emptied(
     };
     let ordinary: Vec<&Node> = nodes.iter().filter(|node| !keeps_pods_out(node)).collect();
     if is_emptied(&ordinary) {
-        return vec![NodeGroup::Cluster];
+        let is_left = |node: &Node| takes_pods(&node) && !drains(node::name(node));
+        let group = if nodes.iter().any(is_left) { NodeGroup::Untainted } else { NodeGroup::Cluster };
+        return vec![group];
     }
     let of_zone = |node: &Node| node_pool::zone(node.metadata.labels.as_ref()).map(str::to_owned);
     let of_pool = |node: &Node| node_pool::pool(node.metadata.labels.as_ref()).map(str::to_owned);
@@ -127,7 +131,8 @@ mod tests {
             node("w2", &json!({}), &json!({"unschedulable": true})),
             lost,
         ];
-        assert_eq!(drained(&nodes, &["w1"], &[]), [NodeGroup::Cluster]);
+        assert_eq!(drained(&nodes, &["w1"], &[]), [NodeGroup::Untainted]);
+        assert_eq!(drained(&nodes, &["w1", "cp"], &[]), [NodeGroup::Cluster]);
         assert_eq!(drained(&nodes, &["cp", "w2"], &[]), [], "they took none before");
     }
 
@@ -142,6 +147,6 @@ mod tests {
         ];
         assert_eq!(drained(&nodes, &["g1", "w1"], &[]), []);
         assert_eq!(drained(&nodes, &["g1", "g2"], &[]), [NodeGroup::Pool("gpu".into())]);
-        assert_eq!(drained(&nodes, &["w1", "w2"], &[]), [NodeGroup::Cluster]);
+        assert_eq!(drained(&nodes, &["w1", "w2"], &[]), [NodeGroup::Untainted]);
     }
 }

@@ -59,6 +59,8 @@ pub struct NeverAllows {
     pub pods: i32,
     /// Whether all of its pods are of one Deployment, which can replace them before they leave.
     pub is_of_deployment: bool,
+    /// Whether no controller replaces its pods.
+    pub is_unmanaged: bool,
     /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
 }
@@ -194,6 +196,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
             demand: demand(object),
             pods: status.expected_pods,
             is_of_deployment: is_of_deployment(guarded),
+            is_unmanaged: are_unmanaged(),
             no_node: None,
         };
         return Some(FirstCause::NeverAllows(never).into());
@@ -206,7 +209,9 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
 ///
 /// The budget may guard pods of several workloads, each with nodes of its own.
 fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> ChainEnd {
-    if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes) {
+    if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes)
+        && !never.is_unmanaged
+    {
         let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.in_maintenance));
         let mut left: Vec<NoNodeLeft> = left.collect::<Option<_>>().unwrap_or_default();
         left.dedup();

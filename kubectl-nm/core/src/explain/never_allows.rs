@@ -63,6 +63,12 @@ impl Words<'_> {
         let (setting, mut commands) = self.changed_budgets(never);
         let mut advice =
             format!("Set {setting}: one of its {} pods at a time may then be unavailable", never.pods);
+        if never.is_unmanaged {
+            advice = format!(
+                "Set {setting}: one of its {} pods may then leave, and no controller replaces it",
+                never.pods
+            );
+        }
         if never.is_of_deployment {
             advice = format!(
                 "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them: {SURGE_NEEDS}"
@@ -78,9 +84,13 @@ impl Words<'_> {
                 format!("Let the Deployment replace its only pod before the pod leaves; {SURGE_NEEDS}");
             return (advice, vec![self.surge()]);
         }
+        let cost = if never.is_unmanaged {
+            "no controller replaces the only pod after its eviction"
+        } else {
+            "the only pod is unavailable from its eviction until its replacement is Ready"
+        };
         let advice = format!(
-            "Agree on a time with the owner of the pod, then set {}: the only pod is unavailable from its eviction until its \
-             replacement is Ready",
+            "Agree on a time with the owner of the pod, then set {}: {cost}",
             Change::of(never).setting
         );
         (advice, self.edited_budgets())

@@ -43,6 +43,13 @@ pub enum Harm {
         /// How many other nodes there are.
         nodes: usize,
     },
+    /// These pods are deleted although their evictions are refused.
+    DeletedAfterRefusal {
+        /// The pods.
+        pods: Vec<PodReference>,
+        /// After how many seconds.
+        seconds: i64,
+    },
     /// No schedulable node is left of this group.
     NoSchedulableNode(NodeGroup),
     /// A finalizer keeps the objects of these pods after they have terminated.
@@ -77,6 +84,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     if let Some(forecast) = &report.forecast {
         harms.extend(lost_data(forecast));
     }
+    harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     if !report.failing_jobs.is_empty() {
         harms.push(Harm::FailingJobs(report.failing_jobs.clone()));
     }
@@ -110,6 +118,17 @@ pub(crate) fn lost_data(forecast: &Forecast) -> Vec<Harm> {
         harms.push(Harm::Unmanaged(unmanaged));
     }
     harms
+}
+
+/// The pods that are deleted because their evictions are refused, by how long that is waited for.
+fn deleted_after_refusal(forecast: &Forecast) -> Vec<Harm> {
+    let mut deleted: BTreeMap<i64, Vec<PodReference>> = BTreeMap::new();
+    for expected in &forecast.pods {
+        if let (PodOutcome::Deleted(_), Some(seconds)) = (&expected.fate, expected.deleted_after) {
+            deleted.entry(seconds).or_default().push(pod::reference(&expected.pod));
+        }
+    }
+    deleted.into_iter().map(|(seconds, pods)| Harm::DeletedAfterRefusal { pods, seconds }).collect()
 }
 
 pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
@@ -284,6 +303,12 @@ impl Harm {
                     .and(first_names(&texts(pods)))
             }
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
+            Self::DeletedAfterRefusal { pods, seconds } => {
+                let refused = if pods.len() == 1 { "its eviction is" } else { "their evictions are" };
+                let line = Line::new(counted(pods.len(), "pod")).and(" ");
+                line.with(Style::Bad, format!("deleted after {seconds}s although {refused} refused"))
+                    .and(format!(": {}", first_names(&texts(pods))))
+            }
             Self::FailingJobs(jobs) => {
                 let (verb, them) = if jobs.len() == 1 { ("fails", "it") } else { ("fail", "them") };
                 let line = bad(&format!("{} {verb} for good", counted(jobs.len(), "Job")));
@@ -323,6 +348,9 @@ impl Harm {
             Self::NodeNotReady(node) => json!({"harm": "NodeNotReady", "node": node}),
             Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
             Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
+            Self::DeletedAfterRefusal { pods, seconds } => {
+                json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})
+            }
             Self::FailingJobs(jobs) => json!({"harm": "JobsFail", "jobs": jobs}),
             Self::NoReadyPod(workloads) => {
                 let workloads: Vec<Value> = workloads
@@ -337,6 +365,7 @@ impl Harm {
             Self::NoSchedulableNode(group) => {
                 let (of, name) = match group {
                     NodeGroup::Cluster => ("Cluster", None),
+                    NodeGroup::Untainted => ("Untainted", None),
                     NodeGroup::Zone(name) => ("Zone", Some(name)),
                     NodeGroup::Pool(name) => ("Pool", Some(name)),
                 };
@@ -386,6 +415,7 @@ fn unsuitable(reasons: &BTreeMap<Unfit, usize>, nodes: usize, is_one_pod: bool) 
 fn group_name(group: &NodeGroup) -> String {
     match group {
         NodeGroup::Cluster => String::from("the cluster"),
+        NodeGroup::Untainted => String::from("the cluster, except nodes with taints"),
         NodeGroup::Zone(name) => format!("zone {name}"),
         NodeGroup::Pool(name) => format!("pool {name}"),
     }

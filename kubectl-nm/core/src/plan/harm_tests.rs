@@ -126,6 +126,13 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
     let never = planned(0, 2, 2);
     assert!(matches!(&never[..], [line] if line.starts_with("never leaves: shop/db-0: ")), "{never:?}");
     assert_eq!(planned(0, 2, 3), [""; 0], "its third pod is not Ready yet");
+    let mut snapshot = harmless();
+    snapshot.budgets = vec![budget(0, 2, 2)];
+    let deletes = DrainSpec { delete_after_seconds: 20, ..DrainSpec::default() };
+    assert_eq!(
+        shown(&report(&["n1"], Some(&deletes), snapshot, &[])),
+        ["1 pod deleted after 20s although its eviction is refused: shop/db-0",]
+    );
     let denied = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no.".into() };
     let denied = shown(&report(&["n1"], None, harmless(), &[("db-0", denied)]));
     assert_eq!(denied, ["stays blocked: shop/db-0: no"]);

@@ -187,3 +187,29 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     let cause = only(Situation { nodes: two_nodes(), ..beside(elsewhere) }.causes());
     assert!(!cause.commands.contains(&STOP.to_owned()), "{cause:#?}");
 }
+
+#[test]
+fn nothing_replaces_the_pods_of_a_budget_without_a_controller() {
+    let bare = |pods: i32| {
+        let mut situation = never("minAvailable", json!(pods), pods);
+        for pod in &mut situation.pods {
+            pod["metadata"]["ownerReferences"] = json!([]);
+        }
+        only(Situation { nodes: vec![cordoned("n1")], ..situation }.causes())
+    };
+    let only_pod = bare(1);
+    assert_eq!(only_pod.what.len(), 2, "no node is missing: {only_pod:#?}");
+    assert_eq!(
+        (only_pod.advice.as_str(), only_pod.commands.as_slice()),
+        (
+            "Agree on a time with the owner of the pod, then set minAvailable to 0: no controller replaces the only pod after \
+             its eviction",
+            [EDIT_BUDGET.to_owned()].as_slice()
+        )
+    );
+    let several = bare(2);
+    assert_eq!(
+        several.advice,
+        "Set minAvailable to 1: one of its 2 pods may then leave, and no controller replaces it"
+    );
+}
