@@ -37,9 +37,13 @@ impl Words<'_> {
         };
         match obstacle {
             Obstacle::Unschedulable(message) => {
-                // The scheduler then says the same of pods that it could evict instead.
-                let (message, _) = message.split_once(" preemption: ").unwrap_or((message, ""));
-                let message = beginning(message);
+                // The scheduler then says the same of claims and pods that it could take away from others.
+                let first = [" no new claims to deallocate", " preemption: "]
+                    .iter()
+                    .fold(message.as_str(), |text, next| {
+                        text.split_once(next).map_or(text, |(first, _)| first)
+                    });
+                let message = beginning(first);
                 format!("{pods} {be} Pending, because the scheduler finds no node: {message}")
             }
             Obstacle::Claim(claim) => format!("{pods} {be} Pending: {}", claim.words()),

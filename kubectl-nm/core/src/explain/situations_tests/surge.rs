@@ -41,8 +41,9 @@ fn a_replacement_that_is_not_ready_is_read() {
 
 #[test]
 fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_words() {
-    let message =
-        format!("{UNFIT} preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.");
+    let message = format!(
+        "{UNFIT} no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    );
     let unfit = || pending("Unschedulable", &message);
     let cause = with_replacement(Ok(Some(unfit())), &[cordoned("n1"), node("n2", json!({}))]);
     let pending = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
