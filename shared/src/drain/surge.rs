@@ -288,8 +288,8 @@ pub fn replica_set_of(pod: &DrainPod) -> Option<WorkloadKey> {
 }
 
 /// The replacements of pods of one Deployment: pods of its other `ReplicaSet`s, each for one of `pods`. The name beside a pod
-/// is that of its replacement so far, which it keeps. Of several pods, none gets a replacement that is Ready already: that
-/// was for a pod that has left, here or on another node.
+/// is that of its replacement so far, which it keeps unless that is Ready and another one is not: then the Ready one was for a
+/// pod that has left, here or on another node. For the same reason, none of several pods gets one that is Ready already.
 pub fn replacements(pods: &[(&DrainPod, Option<&str>)], workload: &Workload) -> Vec<Option<Replacement>> {
     let own: HashSet<_> = pods.iter().filter_map(|(pod, _)| replica_set_of(pod)).collect();
     let is_other = |other: &&Arc<DrainPod>| {
@@ -299,14 +299,20 @@ pub fn replacements(pods: &[(&DrainPod, Option<&str>)], workload: &Workload) -> 
     };
     let others = workload.pods.iter().filter(is_other).map(|other| (pod::names(other).name, &**other));
     let mut others: BTreeMap<&str, &DrainPod> = others.collect();
-    let mut named: Vec<_> =
-        pods.iter().map(|(_, before)| before.and_then(|name| others.remove(name))).collect();
-    let mut rest: Vec<_> =
-        others.into_values().filter(|pod| pods.len() == 1 || !pod::is_ready(pod)).collect();
-    rest.sort_by_key(|pod| pod::is_ready(pod));
-    let mut rest = rest.into_iter();
-    for unnamed in named.iter_mut().filter(|pod| pod.is_none()) {
-        *unnamed = rest.next();
+    let mut keep = |before: Option<&str>, is_ready: bool| {
+        let name =
+            before.filter(|name| others.get(name).is_some_and(|pod| pod::is_ready(pod) == is_ready))?;
+        others.remove(name)
+    };
+    let mut named: Vec<_> = pods.iter().map(|(_, before)| keep(*before, false)).collect();
+    let mut of_ready: Vec<_> = pods.iter().map(|(_, before)| keep(*before, true)).collect();
+    let (ready, starting): (Vec<_>, Vec<_>) = others.into_values().partition(|pod| pod::is_ready(pod));
+    let mut starting = starting.into_iter();
+    for (unnamed, kept) in named.iter_mut().zip(&mut of_ready).filter(|(pod, _)| pod.is_none()) {
+        *unnamed = starting.next().or_else(|| kept.take());
+    }
+    if let [unnamed @ None] = named.as_mut_slice() {
+        *unnamed = ready.into_iter().next();
     }
     named.into_iter().map(|pod| pod.map(replacement)).collect()
 }

@@ -149,6 +149,9 @@ fn each_replacement_is_for_one_pod_and_stays_with_it() {
     let found = with(&[&old, &ready]).unwrap();
     assert_eq!((found.node.as_deref(), found.ready), (Some("n2"), true));
 
+    let found = named(&[(&old, Some("a"))], &[&old, &ready, &starting]).remove(0).unwrap();
+    assert_eq!(found.name, "b", "the one that is Ready has replaced a pod of another node");
+
     let both = |names: [Option<&str>; 2], pods: &[&Arc<DrainPod>]| {
         let found = named(&[(&old, names[0]), (&older, names[1])], pods).into_iter();
         found.map(|found| found.map(|found| found.name)).collect::<Vec<_>>()
