@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
+use nm_shared::{NodeMaintenance, Phase};
 
 use crate::args::duration::{self, age};
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -19,7 +19,7 @@ use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::roll::{
     Halt, Pause, RollRunners, halted_line, paused_line, paused_words, planned_begin,
 };
-use crate::maintenance::{State, drain_result, headline, hold, node, roll_name, stop_progress, uid};
+use crate::maintenance::{State, drain_result, headline, hold, node, roll_name, status, stop_progress, uid};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
@@ -305,7 +305,11 @@ impl<'a> WaitReporter<'a> {
                     let object = self.tracker.cache().get(uid);
                     let at = object.and_then(|object| object.metadata.deletion_timestamp.as_ref());
                     let at = at.map(|at| format!(" at {},", at.0)).unwrap_or_default();
-                    format!("the maintenance was stopped{at} before the node was drained")
+                    // Of one that was being stopped when the watch began.
+                    let was_drained =
+                        object.is_some_and(|object| status(object).phase == Some(Phase::Succeeded));
+                    let when = if was_drained { "after" } else { "before" };
+                    format!("the maintenance was stopped{at} {when} the node was drained")
                 }
                 TargetOutcome::Replaced => {
                     String::from("the maintenance was stopped, and another one was started")

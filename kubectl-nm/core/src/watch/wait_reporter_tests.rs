@@ -122,6 +122,11 @@ fn failure_and_deletion_end_a_wait_while_the_others_continue() {
             "node/n1: the maintenance was stopped at 2026-01-02T03:04:05Z, before the node was drained\n",
         ),
         (
+            applied(2, stopping(with_status("n1", json!({"phase": "Succeeded"})))),
+            Exit::Lost,
+            "node/n1: the maintenance was stopped at 2026-01-02T03:04:05Z, after the node was drained\n",
+        ),
+        (
             change(WatchChange::Deleted(Arc::new(requested("n1")))),
             Exit::Lost,
             "node/n1: the maintenance was stopped before the node was drained\n",
