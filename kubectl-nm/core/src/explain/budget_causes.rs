@@ -16,7 +16,7 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
 use crate::explain::remedy::in_short;
-use crate::maintenance::{State, node, status};
+use crate::maintenance::{State, node, roll_name, status};
 use crate::terminal::text::{counted, first_names};
 
 /// A budget, and the pods of the node that it keeps.
@@ -197,6 +197,7 @@ impl Group<'_> {
         let words = Words {
             kubectl,
             maintenance: &maintenance.name_any(),
+            is_of_roll: roll_name(maintenance).is_some(),
             node: node(maintenance),
             budgets: &budgets,
             subjects: &self.subjects,
@@ -253,6 +254,7 @@ pub(super) fn terminating(
     let words = Words {
         kubectl,
         maintenance: &maintenance.name_any(),
+        is_of_roll: roll_name(maintenance).is_some(),
         node: node(maintenance),
         budgets: &[],
         subjects: &subjects,

@@ -14,7 +14,7 @@ use crate::explain::cluster_facts::Unseen;
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
-use crate::maintenance::node;
+use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -28,6 +28,8 @@ pub(super) struct Words<'a> {
     pub(super) kubectl: &'a str,
     /// Name of the maintenance object.
     pub(super) maintenance: &'a str,
+    /// Whether it is part of a roll.
+    pub(super) is_of_roll: bool,
     /// The node that is explained.
     pub(super) node: &'a str,
     /// The budgets whose chains end here.
@@ -88,6 +90,7 @@ pub(super) fn tell_of_replacements(
     let words = Words {
         kubectl,
         maintenance: &maintenance.name_any(),
+        is_of_roll: roll_name(maintenance).is_some(),
         node: node(maintenance),
         budgets: &[],
         subjects: &end.subjects,
@@ -158,7 +161,7 @@ impl Words<'_> {
                 let (advice, mut commands) = self.remedy(obstacle);
                 let suits = self.suits_own(obstacle);
                 commands.extend(suits.then(|| self.stop_own()));
-                let instead = if suits { "; or stop the maintenance: the pods fit on its node" } else { "" };
+                let instead = if suits { "; or stop the maintenance: the pods may fit on its node" } else { "" };
                 let advice = format!("{advice}{instead}");
                 Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
             }
@@ -276,10 +279,14 @@ impl Words<'_> {
         }
     }
 
-    /// Whether the explained node suits pods for which the scheduler finds no node: others lack resources or volumes.
+    /// Whether the explained node may take pods for which the scheduler finds no node, because others lack resources. A
+    /// roll returns its nodes by itself, and its maintenances are not to be stopped one by one.
     fn suits_own(&self, obstacle: &Obstacle) -> bool {
         let is_own = |subject: &Subject| subject.suits.contains(self.node);
-        matches!(obstacle, Obstacle::Unschedulable(_)) && self.subjects.iter().any(is_own)
+        matches!(obstacle, Obstacle::Unschedulable(_))
+            && !obstacle.is_of_volume()
+            && !self.is_of_roll
+            && self.subjects.iter().any(is_own)
     }
 
     /// The command that returns the explained node to service.
@@ -297,7 +304,12 @@ impl Words<'_> {
         let is_one = left.in_maintenance.len() == 1;
         let Some(selection) = &left.selection else {
             let one = if is_one { "one" } else { "one of these nodes" };
-            return (format!("Add a node, or return {one} to service"), stop);
+            let uncordon = |node: &String| format!("{} uncordon {}", self.kubectl, shell_quoted(node));
+            let uncordon = few(left.cordoned.iter().map(uncordon));
+            let cordoned =
+                if left.cordoned.is_empty() { "" } else { ", end a cordon that is not needed any more" };
+            let advice = format!("Add a node{cordoned}, or return {one} to service");
+            return (advice, stop.into_iter().chain(uncordon).collect());
         };
         let selector = match selection {
             Selection::NodeSelector(_) => "nodeSelector",

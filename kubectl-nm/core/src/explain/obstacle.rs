@@ -112,7 +112,15 @@ pub struct PodWarning {
     pub claim: Option<PendingClaim>,
 }
 
+/// What the scheduler says of a node from which a volume of the pod cannot be used, today and in older releases.
+const OTHER_VOLUME: [&str; 2] = ["PersistentVolume's node affinity", "volume node affinity conflict"];
+
 impl Obstacle {
+    /// Whether a volume of the pod keeps it from nodes.
+    pub fn is_of_volume(&self) -> bool {
+        matches!(self, Self::Unschedulable(message) if OTHER_VOLUME.iter().any(|said| message.contains(said)))
+    }
+
     /// What keeps a pod from being Ready; none if it is. `warnings` are the events of the pod, the newest last.
     pub fn of(pod: &Pod, warnings: &[PodWarning], now: Timestamp) -> Option<Self> {
         let seen = Self::seen(pod, now)?;

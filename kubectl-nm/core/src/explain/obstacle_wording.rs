@@ -138,6 +138,14 @@ impl Words<'_> {
             self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} -c {container}{flag}"))
         };
         match obstacle {
+            Obstacle::Unschedulable(_) if obstacle.is_of_volume() => (
+                "Return the node that has the volume to service: the pod can use its volume only there. This shows the nodes of \
+                 each volume",
+                vec![format!(
+                    "{} get pv -o custom-columns=CLAIM:.spec.claimRef.name,NODES:.spec.nodeAffinity.required",
+                    self.kubectl
+                )],
+            ),
             Obstacle::Unschedulable(_) => (
                 "Add capacity, or check what the pods request and select, and their volume claims",
                 describe(),

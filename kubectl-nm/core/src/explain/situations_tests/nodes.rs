@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::maintenance::ROLL_LABEL;
 
 const EDIT: &str = "kubectl -n shop edit deploy/web";
 const EDIT_BUDGET: &str = "kubectl -n shop edit pdb web";
@@ -178,10 +179,22 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     assert_eq!(
         cause.advice,
         "Add capacity, or check what the pods request and select, and their volume claims; or stop the maintenance: \
-         the pods fit on its node"
+         the pods may fit on its node"
     );
     assert_eq!(cause.commands.last().map(String::as_str), Some(STOP));
     check_harmless(&cause);
+
+    let mut of_roll = with_status("n1", blocked_status("shop"));
+    of_roll.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
+    let causes = explained(&of_roll, &situation.facts());
+    assert!(
+        causes.iter().all(|cause| !cause.commands.contains(&STOP.to_owned())),
+        "the roll returns its nodes: {causes:#?}"
+    );
+    let bound = "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) were unschedulable.";
+    let bound = only(Situation { nodes: two_nodes(), ..beside(pending("Unschedulable", bound)) }.causes());
+    assert!(bound.advice.starts_with("Return the node that has the volume to service"), "{bound:#?}");
+    assert!(!bound.commands.contains(&STOP.to_owned()), "{bound:#?}");
 
     let elsewhere = edited(third, "/spec/nodeSelector", json!({"pool": "none"}));
     let cause = only(Situation { nodes: two_nodes(), ..beside(elsewhere) }.causes());

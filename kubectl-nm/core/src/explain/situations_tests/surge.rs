@@ -58,7 +58,7 @@ fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_
     assert_eq!(
         cause.advice,
         "Add capacity, or check what the pods request and select, and their volume claims; or stop the maintenance: \
-         the pods fit on its node"
+         the pods may fit on its node"
     );
     // On a cluster of one node, or pinned to it.
     let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
