@@ -304,12 +304,14 @@ impl Words<'_> {
         let is_one = left.in_maintenance.len() == 1;
         let Some(selection) = &left.selection else {
             let one = if is_one { "one" } else { "one of these nodes" };
-            let uncordon = |node: &String| format!("{} uncordon {}", self.kubectl, shell_quoted(node));
-            let uncordon = few(left.cordoned.iter().map(uncordon));
-            let cordoned =
-                if left.cordoned.is_empty() { "" } else { ", end a cordon that is not needed any more" };
-            let advice = format!("Add a node{cordoned}, or return {one} to service");
-            return (advice, stop.into_iter().chain(uncordon).collect());
+            // A command that ends it would be pasted although somebody may still need the cordon.
+            let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
+            let uncordon = match cordoned.as_slice() {
+                [] => String::new(),
+                [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
+                _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
+            };
+            return (format!("Add a node{uncordon}, or return {one} to service"), stop);
         };
         let selector = match selection {
             Selection::NodeSelector(_) => "nodeSelector",
