@@ -159,9 +159,14 @@ impl Words<'_> {
             FirstCause::ItsOwnPods(obstacle) => self.own_pods(obstacle),
             FirstCause::OtherPods(obstacle) => {
                 let (advice, mut commands) = self.remedy(obstacle);
-                let suits = self.suits_own(obstacle);
-                commands.extend(suits.then(|| self.stop_own()));
-                let instead = if suits { "; or stop the maintenance: the pods may fit on its node" } else { "" };
+                let suitable = self.suitable(obstacle);
+                commands.extend(few(suitable.iter().map(|node| self.stop(node))));
+                let instead = match suitable.as_slice() {
+                    [] => "",
+                    [node] if node == self.node => "; or stop the maintenance: the pods may fit on its node",
+                    [_] => "; or return a node to service on which the pods may fit",
+                    _ => "; or return one of the nodes to service on which the pods may fit",
+                };
                 let advice = format!("{advice}{instead}");
                 Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
             }
@@ -279,19 +284,29 @@ impl Words<'_> {
         }
     }
 
-    /// Whether the explained node may take pods for which the scheduler finds no node, because others lack resources. A
-    /// roll returns its nodes by itself, and its maintenances are not to be stopped one by one.
-    fn suits_own(&self, obstacle: &Obstacle) -> bool {
-        let is_own = |subject: &Subject| subject.suits.contains(self.node);
-        matches!(obstacle, Obstacle::Unschedulable(_))
-            && !obstacle.is_of_volume()
-            && !self.is_of_roll
-            && self.subjects.iter().any(is_own)
+    /// The nodes in maintenance that may take pods for which the scheduler finds no node, because others lack resources or
+    /// have pods of the same workload, as the explained node has. It comes last. A roll returns its nodes by itself, and its
+    /// maintenances are not to be stopped one by one.
+    fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
+        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() || self.is_of_roll {
+            return Vec::new();
+        }
+        let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
+        let (own, others): (Vec<&String>, Vec<&String>) =
+            suits.into_iter().partition(|node| *node == self.node);
+        match (obstacle.is_of_anti_affinity(), own.is_empty()) {
+            (true, _) => others.into_iter().cloned().collect(),
+            (false, false) => own.into_iter().cloned().collect(),
+            (false, true) => Vec::new(),
+        }
     }
 
-    /// The command that returns the explained node to service.
+    fn stop(&self, node: &str) -> String {
+        nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)))
+    }
+
     pub(super) fn stop_own(&self) -> String {
-        nm_command(self.kubectl, &format!("stop {}", shell_quoted(self.node)))
+        self.stop(self.node)
     }
 
     /// What to do about pods for which no node is left.
@@ -299,8 +314,7 @@ impl Words<'_> {
         // The node that is explained is the one that is to be drained: it comes last.
         let (own, others): (Vec<&String>, Vec<&String>) =
             left.in_maintenance.iter().partition(|node| *node == self.node);
-        let stop = |node: &String| nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)));
-        let stop = few(others.into_iter().chain(own).map(stop));
+        let stop = few(others.into_iter().chain(own).map(|node| self.stop(node)));
         let is_one = left.in_maintenance.len() == 1;
         let Some(selection) = &left.selection else {
             let one = if is_one { "one" } else { "one of these nodes" };

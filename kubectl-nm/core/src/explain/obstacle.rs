@@ -116,6 +116,11 @@ pub struct PodWarning {
 const OTHER_VOLUME: [&str; 2] = ["PersistentVolume's node affinity", "volume node affinity conflict"];
 
 impl Obstacle {
+    /// Whether other pods of its workload keep the pod from nodes.
+    pub fn is_of_anti_affinity(&self) -> bool {
+        matches!(self, Self::Unschedulable(message) if message.contains("pod anti-affinity rules"))
+    }
+
     /// Whether a volume of the pod keeps it from nodes.
     pub fn is_of_volume(&self) -> bool {
         matches!(self, Self::Unschedulable(message) if OTHER_VOLUME.iter().any(|said| message.contains(said)))

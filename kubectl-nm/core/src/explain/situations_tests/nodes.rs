@@ -196,6 +196,20 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     assert!(bound.advice.starts_with("Return the node that has the volume to service"), "{bound:#?}");
     assert!(!bound.commands.contains(&STOP.to_owned()), "{bound:#?}");
 
+    let apart = "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) were unschedulable.";
+    let apart = Situation {
+        nodes: vec![cordoned("n1"), cordoned("n2"), node("n3", json!({}))],
+        in_maintenance: vec!["n1", "n2"],
+        ..beside(pending("Unschedulable", apart))
+    };
+    let apart = only(apart.causes());
+    assert!(apart.advice.ends_with("; or return a node to service on which the pods may fit"), "{apart:#?}");
+    assert_eq!(
+        apart.commands.last().map(String::as_str),
+        Some("kubectl nm stop n2"),
+        "n1 has a pod of the workload"
+    );
+
     let elsewhere = edited(third, "/spec/nodeSelector", json!({"pool": "none"}));
     let cause = only(Situation { nodes: two_nodes(), ..beside(elsewhere) }.causes());
     assert!(!cause.commands.contains(&STOP.to_owned()), "{cause:#?}");
