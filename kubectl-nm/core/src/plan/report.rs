@@ -168,7 +168,8 @@ impl PlanReport {
         let failing_jobs = failing_jobs.unwrap_or_default();
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
-        let lacking = snapshot.budgets.iter().filter_map(lacking).collect();
+        let lacking =
+            snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
         let growing = snapshot.budgets.iter().filter_map(growing).collect();
         Self {
             nodes,
@@ -205,12 +206,17 @@ impl PlanReport {
     }
 }
 
-/// How many more pods of a budget have to be Ready before it allows an eviction.
-fn lacking(budget: &PodDisruptionBudget) -> Option<(BudgetKey, i32)> {
+/// How many more pods of a budget have to be Ready before it allows an eviction. If enough of them are, it allows the eviction
+/// of one that is not.
+fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<(BudgetKey, i32)> {
     let (name, namespace) = (budget.metadata.name.clone()?, budget.metadata.namespace.clone()?);
     let status = budget.status.as_ref()?;
-    let lacking = status.desired_healthy.saturating_add(1).saturating_sub(status.current_healthy);
-    (lacking > 0).then_some((BudgetKey { namespace, name }, lacking))
+    let key = BudgetKey { namespace, name };
+    let mut guarded = forecast.iter().flat_map(|forecast| &forecast.pods);
+    let is_unready = |pod: &&PodForecast| pod.guarded_by.as_ref() == Some(&key) && !pod::is_ready(&pod.pod);
+    let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
+    let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
+    (lacking > 0).then_some((key, lacking))
 }
 
 /// A budget that may count more pods in a moment: its controller has not counted yet, or some of the pods that there are only

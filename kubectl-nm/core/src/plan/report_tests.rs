@@ -384,9 +384,9 @@ fn without_access_to_pods_the_plan_is_unknown() {
 
 #[test]
 fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rounds() {
-    let planned = |now: i32, healthy: i32, pods: &[&str]| {
-        let mut snapshot =
-            snapshot(&["n1", "n2"], pods.iter().map(|name| pod(name, &json!({"name": "v"}))).collect());
+    let ready = |name: &&str| pod(name, &json!({"name": "v"}));
+    let of = |now: i32, healthy: i32, pods: Vec<Arc<Pod>>| {
+        let mut snapshot = snapshot(&["n1", "n2"], pods);
         // It has just changed, so that the drain waits for it.
         let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
             "message": "", "lastTransitionTime": NOW});
@@ -400,6 +400,7 @@ fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rou
         ];
         lines(&report(&["n1"], None, snapshot, &[]))
     };
+    let planned = |now, healthy, pods: &[&str]| of(now, healthy, pods.iter().map(ready).collect());
     let alone = planned(0, 2, &["db-0"]);
     assert!(
         alone.contains("budget shop/db allows its eviction once 1 more of its pods is Ready\n"),
@@ -408,6 +409,13 @@ fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rou
     let line = "budget shop/db (1 pod) allows no eviction now: the first once 1 more of its pods is Ready\n";
     assert!(alone.contains(line) && !alone.contains("round"), "{alone}");
     assert!(planned(0, 1, &["db-0"]).contains("once 2 more of its pods are Ready"));
+    let mut unready = Pod::clone(&ready(&"db-0"));
+    unready.status.as_mut().unwrap().conditions = None;
+    let unready = of(0, 1, vec![Arc::new(unready)]);
+    assert!(
+        unready.contains("once 1 more of its pods is Ready"),
+        "one that is not Ready may then leave: {unready}"
+    );
     let turns = planned(1, 3, &["db-0", "db-1"]);
     assert!(turns.contains("budget shop/db allows its eviction after those of other pods\n"), "{turns}");
     assert!(turns.contains("the drain takes at least 2 rounds\n"), "{turns}");
