@@ -332,8 +332,10 @@ impl Decider<'_> {
         };
         let hold =
             hold::before_eviction(maintenance, &spec, self.excluded_since(), observed.prunes_details, now);
-        let withheld = maintenance.spec.suspend || hold.is_some();
         let deadline = drain_status::deadline(maintenance, &spec, now);
+        // A drain that has timed out evicts nothing anyway, and still shows what blocked it.
+        let is_paused = maintenance.spec.suspend && deadline.is_none_or(|at| at > now);
+        let withheld = is_paused || hold.is_some();
         // What is not restarted must not be shown as restarted.
         let may_restart = !withheld && postponed.is_none() && deadline.is_none_or(|at| at > now);
         let order = EvictionOrder::new(&plan, &spec, observed);

@@ -216,6 +216,21 @@ fn the_timeout_does_not_run_during_pauses() {
 }
 
 #[test]
+fn a_drain_that_has_timed_out_keeps_its_blocked_pods_while_it_is_paused() {
+    let mut refused = Attempt::default();
+    refused
+        .end(EvictionOutcome::RefusedByBudget("The disruption budget guard needs 1".into()), SteadyTime::MIN);
+    let refused = ClusterState { attempts: [("a".to_owned(), refused)].into(), ..cordoned() };
+    let begun = begun();
+    let failed = after(&begun, &decide(&begun, &refused, at(60)));
+    let paused = suspend(&failed, true);
+    let decision = decide(&paused, &refused, at(90));
+    let status = decision.status.unwrap_or_else(|| paused.status.clone().unwrap());
+    assert_eq!((status.phase, status.blocked_pods.len()), (Some(Phase::Failed), 1));
+    assert!(decision.evictions.is_empty());
+}
+
+#[test]
 fn a_maintenance_that_the_medik8s_operator_began_is_paused_and_not_planned() {
     let theirs = maintenance(&json!({"spec": {"suspend": true}, "status": {"phase": "Running"}}));
     let decision = decide(&theirs, &observed(), now());
