@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, PodReference};
 use nm_shared::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
@@ -35,6 +35,8 @@ pub(crate) struct Evictions {
     /// By namespace and node, the uids of the pods that may be refused or deferred.
     waiting: HashMap<String, HashMap<String, HashSet<String>>>,
     returns: HashMap<String, ReturnCounter>,
+    /// The pods of each node that were deleted after refusals, and that no status counts yet.
+    deleted: HashMap<String, Vec<PodReference>>,
     /// The budgets whose disruptions were freed by requests that ended.
     freed: (Sender<Arc<BudgetVersion>>, Receiver<Arc<BudgetVersion>>),
 }
@@ -147,6 +149,7 @@ impl Evictions {
             budgets: HashMap::new(),
             waiting: HashMap::new(),
             returns: HashMap::new(),
+            deleted: HashMap::new(),
             freed: channel(),
         }
     }
@@ -257,6 +260,9 @@ impl Evictions {
         {
             request.charges.iter_mut().for_each(|charge| charge.freed = None);
         }
+        if (request, &outcome) == (RemovalRequest::Delete, &EvictionOutcome::Accepted) {
+            self.deleted.entry(node.to_owned()).or_default().push(pod::reference(pod));
+        }
         match request {
             RemovalRequest::Delete => eviction.attempt.end_deletion(outcome, now),
             RemovalRequest::Evict => {
@@ -325,6 +331,18 @@ impl Evictions {
         }
     }
 
+    /// The pods of `node` that were deleted after refusals, and that no status counts yet.
+    pub(crate) fn deleted(&self, node: &str) -> Vec<PodReference> {
+        self.deleted.get(node).cloned().unwrap_or_default()
+    }
+
+    /// A status counts the first `count` of these.
+    pub(crate) fn forget_deleted(&mut self, node: &str, count: usize) {
+        if let Some(deleted) = self.deleted.get_mut(node) {
+            deleted.drain(..count.min(deleted.len()));
+        }
+    }
+
     /// The pods on `node` that have returned there.
     pub(crate) fn returning(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> Returning {
         self.returns.entry(node.to_owned()).or_default().count(pods)
@@ -376,6 +394,7 @@ impl Evictions {
             !nodes.is_empty()
         });
         self.returns.retain(|node, _| stays(node));
+        self.deleted.retain(|node, deleted| stays(node) && !deleted.is_empty());
         self.forget_budgets();
     }
 

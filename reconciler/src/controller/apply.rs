@@ -184,6 +184,10 @@ impl DecisionRun<'_> {
             DecisionStep::WriteStatus(status) => {
                 let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;
                 written.map_err(|source| ApplyError::Status { name, source })?;
+                let before = maintenance.status.as_ref().map_or(0, NodeMaintenanceStatus::deleted_after_refusal);
+                if status.deleted_after_refusal() > before || status.departed_pods.is_none() {
+                    context.state.lock().evictions.forget_deleted(node, observed.deleted.len());
+                }
             }
             DecisionStep::PublishConditions(wanted) => context.conditions.publish(node, wanted),
             DecisionStep::Defer(pods) => context.state.lock().defer(node, &pods, observed.steady_now),

@@ -8,7 +8,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use nm_shared::api::names::FIELD_MANAGER;
 use nm_shared::decide::decision::{EventSubject, PendingEvent};
-use nm_shared::{GroupedMaintenance, NodeMaintenance};
+use nm_shared::{GroupedMaintenance, NodeMaintenance, PodReference};
 use tokio::sync::mpsc::{Sender, channel};
 use tracing::{info, warn};
 
@@ -91,7 +91,7 @@ impl EventRecorder {
             reason: reason.to_owned(),
             note: Some(pending.event_note()),
             action: reason.to_owned(),
-            secondary: None,
+            secondary: pending.pod.as_ref().map(pod_reference),
         };
         let waiting = WaitingEvent { maintenance: name.to_owned(), event, regarding };
         if self.0.try_send(waiting).is_err() {
@@ -105,6 +105,16 @@ async fn publish(recorder: Recorder, waiting: WaitingEvent) {
     let WaitingEvent { maintenance, event, regarding } = waiting;
     if let Err(error) = with_timeout(REQUEST_TIMEOUT, recorder.publish(&event, &regarding)).await {
         warn!(maintenance, reason = event.reason, %error, "event not published");
+    }
+}
+
+fn pod_reference(pod: &PodReference) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.namespace.clone()),
+        name: Some(pod.name.clone()),
+        ..ObjectReference::default()
     }
 }
 
@@ -134,7 +144,7 @@ mod tests {
     fn record(recorder: &EventRecorder, name: &str) {
         let maintenance = NodeMaintenance::new(name, NodeMaintenanceSpec::default());
         let (subject, reason) = (EventSubject::Maintenance, EventReason::RecordonNode);
-        let event = PendingEvent { subject, reason, note: "cordoned again".to_owned() };
+        let event = PendingEvent { subject, reason, note: "cordoned again".to_owned(), pod: None };
         recorder.publish(&GroupedMaintenance { group: Group::default(), maintenance }, None, &event);
     }
 

@@ -140,6 +140,7 @@ fn observe_pods(
         batch: start_batch(state, maintenance, now),
         steady_now: state.evictions.now(),
         attempts: state.evictions.attempts(name),
+        deleted: state.evictions.deleted(name),
         pods,
         ..observed
     };

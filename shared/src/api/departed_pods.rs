@@ -20,4 +20,7 @@ pub struct DepartedPods {
     pub migrated: i32,
     /// Pods that have terminated on their own, as `waitForCompletion` allows.
     pub completed: i32,
+    /// Pods that were deleted because their eviction was refused for longer than `deleteAfterSeconds`, whatever else became of
+    /// them.
+    pub deleted_after_refusal: i32,
 }

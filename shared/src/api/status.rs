@@ -125,6 +125,10 @@ pub struct NodeMaintenanceStatus {
     /// uncordoned; otherwise the condition `Cordoned` shows the time.
     pub cordoned_since: Option<Time>,
 
+    /// When the node was first drained. Absent unless it is no longer drained, or was not for a while: pods came later, or
+    /// something else uncordoned it. Otherwise the condition `Drained` shows the time.
+    pub first_drained: Option<Time>,
+
     /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise. Its
     /// numbers, and those in `lastError`, may be up to 30 s old; the maintenance begins as soon as it may.
     pub queue: Option<QueuePosition>,
@@ -151,6 +155,20 @@ impl NodeMaintenanceStatus {
             cordoned.status == "True"
                 || ConditionReason::of(cordoned) == Some(ConditionReason::CordonContested)
         })
+    }
+
+    /// When the node was first drained; none if it has not been.
+    pub fn first_drained_at(&self) -> Option<Timestamp> {
+        let drained = || {
+            let drained = condition::find(&self.conditions, ConditionType::Drained)?;
+            (drained.status == "True").then_some(drained.last_transition_time.0)
+        };
+        self.first_drained.as_ref().map(|first| first.0).or_else(drained)
+    }
+
+    /// How many pods were deleted because their eviction was refused for too long.
+    pub fn deleted_after_refusal(&self) -> i32 {
+        self.departed_pods.map_or(0, |departed| departed.deleted_after_refusal)
     }
 
     /// When the node was first cordoned; none if the maintenance has not begun.

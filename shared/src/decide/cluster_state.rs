@@ -67,6 +67,8 @@ pub struct ClusterState {
     pub blocked_after: Duration,
     /// The evictions of each pod, by its uid.
     pub attempts: HashMap<String, Attempt>,
+    /// The pods of the node that were deleted because their eviction was refused for too long, and that no status counts yet.
+    pub deleted: Vec<PodReference>,
     /// The pods that returned to the cordoned node.
     pub returning: Returning,
     /// Whether the state of the maintenance is written to the node's conditions (`--node-conditions`).

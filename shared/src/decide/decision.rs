@@ -8,6 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::Value;
 
+use crate::api::pod_reference::PodReference;
 use crate::api::status::{NodeMaintenanceStatus, truncated};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
@@ -126,6 +127,9 @@ pub struct PendingEvent {
     pub reason: EventReason,
     /// The human-readable message.
     pub note: String,
+    /// A pod that it is about too. Of events that are alike but for their messages and times, the first is published, and then
+    /// how many there are; those about different pods are not alike.
+    pub pod: Option<PodReference>,
 }
 
 /// The API server refuses events with longer notes.
@@ -178,6 +182,8 @@ pub enum EventReason {
     WriteFailed,
     /// The maintenance has ended, and virtual machines leave the node nevertheless.
     MachinesStillLeave,
+    /// Pods were deleted because their eviction was refused for longer than `deleteAfterSeconds`.
+    DeletedAfterRefusal,
 }
 
 impl EventReason {
@@ -196,6 +202,7 @@ impl EventReason {
                 | Self::DetachTimedOut
                 | Self::WriteFailed
                 | Self::MachinesStillLeave
+                | Self::DeletedAfterRefusal
         )
     }
 }
@@ -208,7 +215,7 @@ mod tests {
     fn a_note_is_cut_to_the_length_of_an_event_between_two_characters() {
         let reported = |note: &str| {
             let (subject, reason) = (EventSubject::Maintenance, EventReason::FailedMaintenance);
-            PendingEvent { subject, reason, note: note.to_owned() }.event_note()
+            PendingEvent { subject, reason, note: note.to_owned(), pod: None }.event_note()
         };
         let fits = "x".repeat(1024);
         assert_eq!(reported(&fits), fits);

@@ -39,6 +39,9 @@ impl<'a> StatusDraft<'a> {
     }
 
     fn record(&mut self, type_: ConditionType, is_true: bool, reason: ConditionReason, message: String) {
+        if type_ == ConditionType::Drained && !is_true && self.status.has_begun() {
+            self.status.first_drained = self.status.first_drained_at().map(whole_seconds);
+        }
         let update = ConditionUpdate { type_, is_true, reason, message };
         let generation = self.maintenance.metadata.generation;
         condition::record(&mut self.status.conditions, update, generation, self.now);
@@ -86,7 +89,7 @@ impl<'a> StatusDraft<'a> {
 
     /// The condition `Cordoned` of a maintenance that has not begun, or works no more.
     fn record_uncordoned(&mut self, reason: ConditionReason) {
-        self.status.cordoned_since = None;
+        (self.status.cordoned_since, self.status.first_drained) = (None, None);
         self.record(ConditionType::Cordoned, false, reason, String::new());
     }
 }

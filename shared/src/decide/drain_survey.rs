@@ -42,6 +42,8 @@ pub struct DrainSurvey<'a> {
     /// How many pods leave before those that wait because of the order, by uid.
     by_order: HashMap<String, usize>,
     own_pod: Option<PodReference>,
+    /// How many pods were deleted after refusals, and are not counted yet.
+    deleted: i32,
     prunes_details: bool,
 }
 
@@ -101,7 +103,8 @@ impl<'a> DrainSurvey<'a> {
         let prunes_details = observed.prunes_details;
         let own_pod = observed.own_pod.clone();
         let by_order = queue.by_order.clone();
-        Self { plan, pods, migrating, migration_times_out, surges, by_order, own_pod, prunes_details }
+        let deleted = count(observed.deleted.len());
+        Self { plan, pods, migrating, migration_times_out, surges, by_order, own_pod, deleted, prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -225,6 +228,7 @@ impl<'a> DrainSurvey<'a> {
             });
         }
         let mut departed = departed?;
+        departed.deleted_after_refusal = departed.deleted_after_refusal.saturating_add(self.deleted);
         let has_left = |namespace: &str, name: &str| {
             !pending.iter().any(|pod| pod.namespace == namespace && pod.name == name)
         };

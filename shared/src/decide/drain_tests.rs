@@ -18,6 +18,10 @@ use std::time::Duration;
 
 #[path = "completion_tests.rs"]
 mod completion;
+#[path = "deleted_after_refusal_tests.rs"]
+mod deleted_after_refusal;
+#[path = "drained_again_tests.rs"]
+mod drained_again;
 #[path = "hold_tests.rs"]
 mod hold;
 #[path = "lease_tests.rs"]

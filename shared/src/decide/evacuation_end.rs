@@ -102,6 +102,7 @@ pub fn still_leaving<'a>(
         subject: EventSubject::Node,
         reason: EventReason::MachinesStillLeave,
         note: format!("Virtual machines may still leave node {node}: {}{more}: {why}", named.join(", ")),
+        pod: None,
     })
 }
 

@@ -34,7 +34,7 @@ impl FailedWrite {
         | WriteFailure::Refused(message)
         | WriteFailure::Failed(message)) = &self.cause;
         let note = format!("{}: {message}", self.attempt);
-        PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note }
+        PendingEvent { subject: EventSubject::Maintenance, reason: EventReason::WriteFailed, note, pod: None }
     }
 }
 

@@ -462,12 +462,12 @@ impl Decider<'_> {
         if let Some(due) = due.filter(|due| *due > now) {
             return self.requeue_at(due);
         }
-        self.decision.events.extend(status_events(&self.maintenance.spec.node_name, &before, &next));
+        self.decision.events.extend(status_events(self.maintenance, &before, &next, &self.observed.deleted));
         self.decision.status = Some(next);
     }
 
     fn publish(&mut self, subject: EventSubject, reason: EventReason, note: String) {
-        self.decision.events.push(PendingEvent { subject, reason, note });
+        self.decision.events.push(PendingEvent { subject, reason, note, pod: None });
     }
 }
 

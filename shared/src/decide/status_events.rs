@@ -1,23 +1,51 @@
 //! The events about a change of status, derived from the status before and the next one.
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::pod_reference::PodReference;
 use crate::api::status::{NodeMaintenanceStatus, Phase};
 use crate::api::suspension::Suspension;
 use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 
-/// The events of the maintenance of `node` whose status changes.
+/// The events of a maintenance whose status changes. `deleted` are pods that no status has counted before.
 pub fn status_events(
-    node: &str,
+    maintenance: &NodeMaintenance,
     before: &NodeMaintenanceStatus,
     next: &NodeMaintenanceStatus,
+    deleted: &[PodReference],
 ) -> Vec<PendingEvent> {
+    let node = &maintenance.spec.node_name;
     let events = [suspension(node, before, next), phase(node, before, next), attached_volumes(before, next)];
     let event = |(reason, note): (EventReason, String)| PendingEvent {
         subject: EventSubject::Maintenance,
         reason,
         note,
+        pod: None,
     };
-    events.into_iter().flatten().map(event).collect()
+    let is_counted = next.deleted_after_refusal() > before.deleted_after_refusal();
+    let deletions = deleted_pods(maintenance, deleted).filter(|_| is_counted);
+    deletions.into_iter().chain(events.into_iter().flatten().map(event)).collect()
+}
+
+/// Pods were deleted because their eviction was refused: one event for all.
+fn deleted_pods(maintenance: &NodeMaintenance, deleted: &[PodReference]) -> Option<PendingEvent> {
+    let first = deleted.first()?;
+    let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    let (pods, their) = match deleted.len() {
+        1 => (String::from("1 pod"), "its eviction was"),
+        many => (format!("{many} pods"), "their evictions were"),
+    };
+    let names: Vec<String> = deleted.iter().map(PodReference::to_string).collect();
+    Some(PendingEvent {
+        subject: EventSubject::Maintenance,
+        reason: EventReason::DeletedAfterRefusal,
+        note: format!(
+            "{pods} of node {} deleted: {their} refused for {seconds} s (deleteAfterSeconds): {}",
+            maintenance.spec.node_name,
+            names.join(", ")
+        ),
+        pod: Some(first.clone()),
+    })
 }
 
 /// The maintenance succeeds or fails.

@@ -7,9 +7,10 @@ use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use kube_sandbox::request_log::Entry;
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
+use nm_tests::events::until_event;
 use nm_tests::eviction_webhook;
 use nm_tests::eviction_webhook::{REFUSAL, RefuseAll};
-use nm_tests::maintenance::{patch_drain, start, until_drained_without_errors, until_status};
+use nm_tests::maintenance::{patch_drain, start, until_drained, until_drained_without_errors, until_status};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{is_by_reconciler, is_eviction, until_requests};
 use nm_tests::workload::Workload;
@@ -82,4 +83,23 @@ async fn a_refused_deletion_is_reported_and_retried_with_backoff() {
     workload.delete_budget("cart").await;
     until_drained_without_errors(&cluster, "e2e-denied").await;
     eviction_webhook::remove(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_were_deleted_after_refusals_are_counted_and_reported_by_an_event() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
+    cluster.grant("pod_deletion").await;
+    let workload = Workload::new(&cluster, "traced").await;
+    let node = &cluster.nodes().await[0];
+    workload.pod_on(node, "cart", json!({})).await;
+    workload.pod_on(node, "till", json!({})).await;
+    workload.budget("cart", 1).await;
+    workload.budget("till", 1).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-traced", node).await;
+    patch_drain(&cluster, "e2e-traced", json!({"deleteAfterSeconds": 1})).await;
+    let done = until_drained(&cluster, "e2e-traced").await;
+    let departed = done.status.as_ref().unwrap().departed_pods.unwrap();
+    assert_eq!(departed.deleted_after_refusal, 2, "{departed:?}");
+    until_event(&cluster, &done, "DeletedAfterRefusal").await;
 }

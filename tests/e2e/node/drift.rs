@@ -126,6 +126,7 @@ async fn a_pod_that_arrives_after_the_drain_is_evicted_too() {
     let status = done.status.clone().unwrap();
     assert_eq!((status.total_pods, status.eviction_pods), (counted.total_pods, counted.eviction_pods));
     assert!(status.pending_pods.is_empty() && status.last_error.is_empty(), "{status:?}");
+    assert_eq!(status.first_drained_at(), counted.first_drained_at(), "the drain took no longer for it");
     let left = workload.pods().get_opt("late").await.unwrap();
     assert!(left.is_none());
     stop(&cluster, "e2e-late").await;

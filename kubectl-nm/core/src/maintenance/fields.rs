@@ -53,11 +53,6 @@ fn true_condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option
     condition(maintenance, type_).filter(|condition| condition.status == "True")
 }
 
-/// Since when a condition is True; none if it is not.
-pub(crate) fn true_since(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<Timestamp> {
-    true_condition(maintenance, type_).map(|condition| condition.last_transition_time.0)
-}
-
 /// Since when the maintenance has its node cordoned, even if something else keeps uncordoning it; none if it has not begun.
 pub fn cordoned_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     status(maintenance).begun_at()

@@ -10,7 +10,7 @@ use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCo
 use crate::args::duration::age;
 use crate::maintenance::departures::{Departures, departure_words};
 use crate::maintenance::fields::{
-    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status, true_since,
+    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status,
 };
 use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
@@ -147,7 +147,11 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let words = departure_words(gone.into(), &departures, time.as_deref().unwrap_or_default());
     let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
     let its = if lost == 1 { "its" } else { "their" };
-    Some(if lost > 0 { format!("{words}; {} lost {its} emptyDir data", pods(lost)) } else { words })
+    let words = if lost > 0 { format!("{words}; {} lost {its} emptyDir data", pods(lost)) } else { words };
+    Some(match status.deleted_after_refusal() {
+        0 => words,
+        refused => format!("{words}; {} deleted after refused evictions", pods(refused)),
+    })
 }
 
 /// When a drain began: when its node was cordoned. None before.
@@ -155,11 +159,12 @@ pub fn drain_began(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     cordoned_since(maintenance)
 }
 
-/// When a drain ended: the last pod was gone, or its time limit was over. None while it is under way, and if that is not known.
+/// When a drain ended: the last pod was gone for the first time, or the time limit was over. None while it is under way, and if
+/// that is not known. What comes later, such as pods that return, does not change it.
 pub fn drain_ended(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     let status = status(maintenance);
     if status.phase != Some(Phase::Failed) {
-        return true_since(maintenance, ConditionType::Drained);
+        return status.first_drained_at();
     }
     let drained = condition(maintenance, ConditionType::Drained)?;
     if ConditionReason::of(drained) != Some(ConditionReason::TimedOut) {
@@ -167,6 +172,12 @@ pub fn drain_ended(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     }
     let drain = maintenance.spec.drain.clone().unwrap_or_default();
     drain_status::deadline(maintenance, &drain, status.last_update.as_ref()?.0)
+}
+
+/// Since when pods leave a node that was drained before; none if it is drained, or was not yet.
+pub fn drained_again_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    let drained = condition(maintenance, ConditionType::Drained).filter(|drained| drained.status != "True")?;
+    status(maintenance).first_drained.as_ref().map(|_| drained.last_transition_time.0)
 }
 
 /// Why a maintenance is queued or failed; empty if the status has no reason.
@@ -230,6 +241,10 @@ mod tests {
         mixed["returnedPods"] = json!([{"namespace": "a", "name": "b", "since": "2026-01-02T03:04:05Z"}]);
         let mut bare = done(&conditions);
         bare["departedPods"] = json!({"unmanaged": 3});
+        let mut again = done(&late);
+        again["firstDrained"] = json!("2026-01-02T03:06:15Z");
+        let mut refused = done(&conditions);
+        refused["departedPods"] = json!({"deletedAfterRefusal": 2});
         let mut paused = done(&conditions);
         paused["pausedSeconds"] = json!(60);
         for (status, expected) in [
@@ -237,6 +252,8 @@ mod tests {
             (done(&conditions), Some("3 pods gone in 2m10s")),
             (paused, Some("3 pods gone in 2m10s, paused for 60s")),
             (done(&late), Some("3 pods gone")),
+            (again, Some("3 pods gone in 2m10s")),
+            (refused, Some("3 pods gone in 2m10s; 2 pods deleted after refused evictions")),
             (of_older, Some("3 pods gone in 2m10s")),
             (bare, Some("3 pods deleted (no controller) in 2m10s")),
             (

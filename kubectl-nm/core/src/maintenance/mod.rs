@@ -24,7 +24,7 @@ pub use fields::{
     pending_pods, roll_name, status, uid, waiting_pods,
 };
 pub use headline::{
-    drain_began, drain_ended, drain_result, headline, hold, hooks_removed, is_ending, kept_by_roll,
+    drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed, is_ending, kept_by_roll,
     pods_gone, reason, stop_progress,
 };
 pub use reconcilers::{Leadership, Reconcilers};

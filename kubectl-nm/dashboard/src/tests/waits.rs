@@ -101,7 +101,14 @@ fn the_elapsed_time_is_that_of_the_drain_and_does_not_grow_with_later_statuses()
         condition("Cordoned", "True", "Cordoned", 133), condition("Drained", "False", "TimedOut", 133)]});
     let running = json!({"phase": "Running", "conditions": [
         condition("Cordoned", "True", "Cordoned", 30), condition("Drained", "False", "Evicting", 30)]});
-    for (status, timeout, expected) in [(drained, 0, 8), (failed, 60, 60), (running, 0, 30)] {
+    let mut again = drained.clone();
+    again["firstDrained"] = json!(ago(500));
+    again["conditions"][1] = condition("Drained", "True", "Drained", 20);
+    let mut returned = again.clone();
+    returned["conditions"][1] = condition("Drained", "False", "Evicting", 15);
+    for (status, timeout, expected) in
+        [(drained, 0, 8), (failed, 60, 60), (running, 0, 30), (again, 0, 8), (returned, 0, 15)]
+    {
         let mut object = maintenance("node-08", 600, status);
         object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": timeout})).unwrap();
         assert_eq!(FleetRow::of(&object).seconds(now()), Some(expected));

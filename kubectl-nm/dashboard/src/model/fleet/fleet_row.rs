@@ -8,7 +8,7 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended, hold, is_ending,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended, drained_again_since, hold, is_ending,
     pods_gone, reason, roll_name, status, stop_progress, uid,
 };
 use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
@@ -37,6 +37,8 @@ pub(crate) struct FleetRow {
     /// When the drain began; before that, when the maintenance was created.
     pub(crate) started: Option<Timestamp>,
     pub(crate) ended: Option<Timestamp>,
+    /// When pods began to leave that came after the node was drained; none if none do.
+    again: Option<Timestamp>,
     pub(crate) blockers: Vec<(String, usize)>,
     /// The reason for the maintenance; empty if none was given.
     pub(crate) reason: String,
@@ -96,6 +98,7 @@ impl FleetRow {
             counts: counts(maintenance, state),
             started: drain_began(maintenance).or(created),
             ended,
+            again: drained_again_since(maintenance).filter(|_| ended.is_none()),
             blockers,
             reason: maintenance.spec.reason.clone().unwrap_or_default(),
             creator: creator(maintenance).unwrap_or_default(),
@@ -154,9 +157,10 @@ impl FleetRow {
         PodCounts { waiting: counts.waiting.saturating_add(uncounted.max(0)), ..counts }
     }
 
-    /// For how many seconds the drain has been under way, or was. Before it begins, the age of the maintenance.
+    /// For how many seconds the drain has been under way, or was until the node was drained first; while pods leave that came
+    /// later, for how many seconds these do. Before it begins, the age of the maintenance.
     pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
-        Some(self.ended.unwrap_or(now).duration_since(self.started?).as_secs())
+        Some(self.ended.unwrap_or(now).duration_since(self.again.or(self.started)?).as_secs())
     }
 
     /// Why it is in its state; empty if there is nothing to add.

@@ -1,0 +1,55 @@
+//! Decisions about a node that was drained, and is drained again.
+
+use super::*;
+use crate::drain::cordon_backoff::RecordonBackoff;
+
+fn at(second: i64) -> Timestamp {
+    now().checked_add(SignedDuration::from_secs(second)).unwrap()
+}
+
+fn empty(observed: ClusterState) -> ClusterState {
+    ClusterState { pods: Some(vec![]), ..observed }
+}
+
+/// The node without its marks: something else has uncordoned it so often that the cordon is restored later.
+fn uncordoned() -> ClusterState {
+    let recordons = RecordonBackoff { count: 5, since_last: Duration::from_secs(1) };
+    ClusterState { recordons, ..empty(observed()) }
+}
+
+/// A maintenance whose node was cordoned at 0 s and drained at 43 s.
+fn drained() -> NodeMaintenance {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    after(&begun, &decide(&begun, &empty(cordoned()), at(43)))
+}
+
+fn first(maintenance: &NodeMaintenance) -> (Option<Timestamp>, bool) {
+    let status = maintenance.status.as_ref().unwrap();
+    (status.first_drained_at(), status.first_drained.is_some())
+}
+
+#[test]
+fn a_node_was_drained_when_it_was_drained_first_whatever_comes_later() {
+    let drained = drained();
+    assert_eq!(first(&drained), (Some(at(43)), false), "the condition has the time");
+    let later = after(&drained, &decide(&drained, &cordoned(), at(100)));
+    assert_eq!(condition(later.status.as_ref().unwrap(), "Drained"), ("False", "Evicting"));
+    assert_eq!(first(&later), (Some(at(43)), true));
+    let again = after(&later, &decide(&later, &empty(cordoned()), at(178)));
+    assert_eq!(condition(again.status.as_ref().unwrap(), "Drained"), ("True", "Drained"));
+    assert_eq!(first(&again), (Some(at(43)), true));
+    let contested = after(&again, &decide(&again, &uncordoned(), at(200)));
+    assert_eq!(condition(contested.status.as_ref().unwrap(), "Drained"), ("False", "CordonContested"));
+    assert_eq!(first(&contested), (Some(at(43)), true));
+}
+
+#[test]
+fn a_node_that_was_returned_to_service_meanwhile_counts_anew() {
+    let drained = drained();
+    let gone = after(&drained, &decide(&drained, &ClusterState { node: None, ..empty(observed()) }, at(100)));
+    assert_eq!(first(&gone), (None, false));
+    let begun = maintenance(&json!({}));
+    let begun = after(&begun, &decide(&begun, &observed(), now()));
+    assert_eq!(first(&begun), (None, false));
+}
