@@ -3,7 +3,6 @@
 //! These are the functions that the commands use. Nothing here prints, sends a request or starts a program.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
 use std::str::FromStr;
@@ -100,7 +99,7 @@ pub fn print(report: Report, received: &Received, is_coloured: bool) -> Printed 
 fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<(), Error> {
     let objects = &received.maintenances;
     let rolls = |name: Option<&str>, format, out: &mut Output| {
-        roll::status::print(objects, Some(&received.nodes), &BTreeMap::new(), name, format, out)
+        roll::status::print(objects, Some(&received.nodes), &roll::status::SeenJobs::default(), name, format, out)
     };
     match report {
         Report::Table => status::print(objects, false, OutputFormat::Table, out),

@@ -3,6 +3,7 @@
 //! Its pod is bound to the node without the scheduler and tolerates every taint. The maintenances of the roll leave pods
 //! with the roll's label alone, so the Job's pod is not evicted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
 use crate::error::{JobProblem, RollError};
-use crate::record::{ActionState, LABEL, NodeRecord, Step};
-use crate::settings;
+use crate::record::{ActionState, LABEL, NodeRecord, Roll, Step};
+use crate::settings::{self, NodeAction};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,6 +27,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CHECKS_PER_LOOK: u32 = 10;
 
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// The label of a Job's pods with its name.
+const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 
 /// Seconds after which a finished Job is deleted, unless its file says otherwise.
 const TTL: i64 = 7 * MIN_TTL;
@@ -227,9 +231,38 @@ async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
 async fn pods(cluster: &Cluster, job: &Value) -> Vec<Value> {
     let namespace = job["metadata"]["namespace"].as_str();
     let selector =
-        format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
+        format!("{JOB_NAME_LABEL}={}", job["metadata"]["name"].as_str().unwrap_or_default());
     let which = ListParams::default().labels(&selector);
     objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default()
+}
+
+/// Why the pods of the Jobs that run for nodes of a roll do not start, by node, as far as they may be read: one request for each
+/// namespace of its Jobs.
+pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String> {
+    let running = roll.nodes.iter().filter_map(|node| {
+        let is_running =
+            node.record.current_action().is_some_and(|action| action.state == ActionState::Running);
+        let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step).filter(|_| is_running)
+        else {
+            return None;
+        };
+        Some((node.node(), of_node(template, &roll.name, node.node(), &node.record)))
+    });
+    let running: Vec<(&str, Value)> = running.collect();
+    let field = |job: &Value, name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
+    let namespaces: BTreeSet<String> = running.iter().map(|(_, job)| field(job, "namespace")).collect();
+    let selection = ListParams::default().labels(&format!("{LABEL}={}", roll.name));
+    let mut problems = BTreeMap::new();
+    for namespace in namespaces {
+        let pods = objects::list(cluster, ("v1", "Pod"), Some(&namespace), &selection).await;
+        let pods = pods.unwrap_or_default();
+        for (node, job) in running.iter().filter(|(_, job)| field(job, "namespace") == namespace) {
+            let is_of_job = |pod: &&Value| pod["metadata"]["labels"][JOB_NAME_LABEL] == field(job, "name");
+            let problem = pods.iter().filter(is_of_job).find_map(pod_problem);
+            problems.extend(problem.map(|problem| ((*node).to_owned(), problem)));
+        }
+    }
+    problems
 }
 
 /// The last lines that the Job's pods printed; none without permission.

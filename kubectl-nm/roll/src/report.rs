@@ -163,7 +163,7 @@ impl<'a> LineReporter<'a> {
             pods: view.moved_pods(),
             skipped: &view.record.skipped,
             left: &view.record.left,
-            estimated_end: view.estimate().map(|estimate| estimate.end),
+            estimated_end: view.estimate().and_then(|estimate| estimate.end),
         };
         self.record(&record, view.now)
     }
@@ -258,11 +258,14 @@ impl RollReporter for LineReporter<'_> {
 
 /// About when the roll will be done, and what that is based on.
 pub fn estimate_text(estimate: &Estimate, now: Timestamp) -> String {
-    let left = duration::age(estimate.end.duration_since(now).as_secs());
+    let left = estimate.end.map_or_else(
+        || String::from("longer than before"),
+        |end| format!("about {} left", duration::age(end.duration_since(now).as_secs())),
+    );
     let average = duration::age(estimate.average.as_secs());
     match estimate.nodes {
-        1 => format!("about {left} left: 1 node took {average}"),
-        nodes => format!("about {left} left: {nodes} nodes took {average} each on average"),
+        1 => format!("{left}: 1 node took {average}"),
+        nodes => format!("{left}: {nodes} nodes took {average} each on average"),
     }
 }
 

@@ -13,7 +13,8 @@ use crate::working_time;
 /// When the roll will probably end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    pub(crate) end: Timestamp,
+    /// None while a node takes longer than those.
+    pub(crate) end: Option<Timestamp>,
     /// How many nodes that are done it is based on.
     pub(crate) nodes: usize,
     /// Their average time.
@@ -95,7 +96,7 @@ impl RollView<'_> {
         self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
     }
 
-    /// The end, if every node takes as long as those that are done, and no window closes before. None before the first is
+    /// The end, if every node takes as long as those that are done, and no window closes before; unknown while one takes longer. None before the first is
     /// done, and none if the roll does not go on to its last node: it was aborted, has halted or is over.
     pub fn estimate(&self) -> Option<Estimate> {
         let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
@@ -111,7 +112,7 @@ impl RollView<'_> {
         }
         let settings = &self.roll.settings;
         let worked = working_time::until(self.now, self.record, !self.record.paused);
-        let mut rest = SignedDuration::ZERO;
+        let (mut rest, mut is_overdue) = (SignedDuration::ZERO, false);
         for wave in 0..settings.waves.len() {
             let of_wave = || self.progress.iter().filter(|node| node.wave == wave);
             let planned = of_wave().filter(|node| node.step == Step::Planned).count();
@@ -120,9 +121,12 @@ impl RollView<'_> {
             rest = rest.saturating_add(average.saturating_mul(rounds));
             let under_way = of_wave().filter(|node| node.step != Step::Planned);
             let left = under_way.map(|node| average.saturating_sub(self.worked_on(node, worked)));
-            rest = rest.saturating_add(left.max().unwrap_or_default().max(SignedDuration::ZERO));
+            let left: Vec<SignedDuration> = left.collect();
+            is_overdue |= left.iter().any(|left| *left <= SignedDuration::ZERO);
+            rest = rest.saturating_add(left.into_iter().max().unwrap_or_default());
         }
-        Some(Estimate { end: self.now.checked_add(rest).ok()?, nodes: done.nodes, average })
+        let end = self.now.checked_add(rest).ok()?;
+        Some(Estimate { end: Some(end).filter(|_| !is_overdue), nodes: done.nodes, average })
     }
 
     /// How much of the working time of the roll, in milliseconds, is since the begin of a node. If that is not recorded, the time
@@ -144,6 +148,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::report::estimate_text;
     use crate::record::{DoneNodes, Halt, LABEL, NODE, SETTINGS};
 
     #[test]
@@ -173,7 +178,11 @@ mod tests {
         let (state, aborted, is_current) = (&RollState::Working, None, true);
         let view =
             RollView { roll: &roll, record: &record, progress: &progress, state, aborted, is_current, now };
-        assert_eq!(view.estimate().unwrap().end, now + SignedDuration::from_secs(40));
+        assert_eq!(view.estimate().unwrap().end, Some(now + SignedDuration::from_secs(40)));
+        let late = RollRecord { worked_millis: 120_000, ..record.clone() };
+        let estimate = RollView { record: &late, ..view }.estimate().unwrap();
+        assert_eq!(estimate.end, None, "nothing is known of a node that takes longer than the others");
+        assert_eq!(estimate_text(&estimate, now), "longer than before: 1 node took 60s");
     }
 
     #[test]

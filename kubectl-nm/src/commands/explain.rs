@@ -97,17 +97,16 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let find = Box::pin(leadership::find(cluster, Timestamp::now()));
         let reconcilers = progress::during(out, message, find).await;
         let message = || format!("asking {} for causes", cluster.server());
-        // Of several, the facts only matter to those that pods keep.
+        // Of several, the facts only matter to those that pods keep, or whose node may have been deleted.
         let asked = Timestamp::now();
-        let wanted =
-            found.iter().copied().filter(|object| !nodes.is_empty() || is_kept_by_pods(object, asked));
+        let wanted = found.iter().copied().filter(|object| {
+            !nodes.is_empty() || State::of(object) == State::Stopping || is_kept_by_pods(object, asked)
+        });
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             let rolls: BTreeSet<&str> = found.iter().filter_map(|object| roll_name(object)).collect();
-            for roll in rolls {
-                facts.roll_jobs.extend(starting_jobs(&all, Some(roll), cluster).await);
-            }
+            facts.roll_jobs = starting_jobs(&all, &rolls, cluster).await;
             facts
         };
         let facts = progress::during(out, message, Box::pin(read)).await;

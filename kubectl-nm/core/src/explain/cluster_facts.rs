@@ -45,6 +45,8 @@ pub struct ClusterFacts {
     pub outages: BTreeMap<String, Vec<Outage>>,
     /// Why more workloads may be without a ready pod since pods of theirs left these nodes.
     pub outage_gaps: BTreeMap<String, BTreeSet<OutageGap>>,
+    /// The Jobs that have failed for good since pods of theirs left these nodes.
+    pub failed_jobs: BTreeMap<String, Vec<FailedJob>>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,
 }
@@ -152,6 +154,19 @@ pub struct StoppedPod {
     pub node: String,
     /// When the kubelet reported that last.
     pub at: Timestamp,
+}
+
+/// A Job that has failed for good after pods of it left a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedJob {
+    /// The Job.
+    pub job: PodReference,
+    /// Why it has failed, as its condition shows.
+    pub reason: String,
+    /// When it was decided to fail.
+    pub at: Timestamp,
+    /// How many pods of it left the node.
+    pub left: usize,
 }
 
 /// A workload that counts its ready pods.

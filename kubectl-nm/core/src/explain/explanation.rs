@@ -19,6 +19,7 @@ use crate::args::duration;
 use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::failed_jobs;
 use crate::explain::node_causes::{
     by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, not_ready, patch_drain,
 };
@@ -74,6 +75,7 @@ pub fn causes(
             after_timeout(cause, maintenance, &blocked);
         }
         causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
+        causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
         causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
         causes.extend(not_ready(maintenance, facts, kubectl));
         causes.extend(blocked);

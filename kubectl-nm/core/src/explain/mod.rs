@@ -5,6 +5,7 @@ pub mod cause;
 mod cause_wording;
 pub mod cluster_facts;
 pub mod explanation;
+mod failed_jobs;
 pub mod first_cause;
 mod never_allows;
 pub mod no_node_left;

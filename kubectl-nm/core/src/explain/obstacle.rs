@@ -108,6 +108,8 @@ pub struct PodWarning {
     pub reason: String,
     /// Message of the event.
     pub message: String,
+    /// When it was first reported, if that is known.
+    pub first: Option<Timestamp>,
     /// The claim that is the reason, instead of an event of the pod.
     pub claim: Option<PendingClaim>,
 }

@@ -3,20 +3,61 @@
 //! The status of a maintenance does not name the pods that are gone. The kubelet's events do: it reports each container that it
 //! stops, for as long as the API server keeps events.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod};
 use nm_shared::PodReference;
 
 use crate::explain::cluster_facts::{IncompleteOwner, Outage, ReadPod, StoppedPod, Workload};
 use crate::explain::first_cause::owner_of;
 use crate::explain::owner::{Owner, OwnerKind};
 
+/// A container that fails this soon after its start has not served.
+const SOON: SignedDuration = SignedDuration::from_mins(2);
+
+/// The kubelet waits so long at most before it starts a container again.
+const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
+
 impl Outage {
-    /// When it became unavailable, or when the last of its pods was stopped.
+    /// When it began: its last pod was stopped, or a replacement that had served stopped to. The condition of a workload has the
+    /// last restart of a replacement that fails again and again: such a pod may be Ready for a moment each time.
     pub fn since(&self) -> Option<Timestamp> {
-        self.workload.unavailable_since.or_else(|| self.left.iter().map(|pod| pod.at).max())
+        let left = self.left.iter().map(|pod| pod.at).max();
+        let Some(unavailable) = self.workload.unavailable_since else { return left };
+        let fail: Option<Vec<Option<Timestamp>>> = self.pods.iter().map(failing_since).collect();
+        let fail = fail.filter(|pods| !pods.is_empty());
+        let since = fail.and_then(|pods| pods.into_iter().flatten().chain(left).max());
+        Some(since.map_or(unavailable, |since| since.min(unavailable)))
     }
+}
+
+/// Since when a replacement fails: none within if it has never served, and none if that is not known.
+fn failing_since(read: &ReadPod) -> Option<Option<Timestamp>> {
+    let created = read.pod.metadata.creation_timestamp.as_ref()?.0;
+    let containers = read.pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let restarted: Vec<&ContainerStatus> =
+        containers.clone().filter(|container| container.restart_count > 0).collect();
+    if restarted.is_empty() {
+        let has_run = |container: &ContainerStatus| {
+            container.state.as_ref().is_some_and(|state| state.waiting.is_none())
+        };
+        return (!containers.clone().any(has_run)).then_some(None);
+    }
+    let reported = read.warnings.iter().filter(|warning| warning.reason == "BackOff");
+    if let Some(first) = reported.filter_map(|warning| warning.first).min() {
+        return Some(Some(first).filter(|first| first.duration_since(created) > SOON));
+    }
+    // Without that event, its restarts have to account for all of its time.
+    let is_loop = |container: &&ContainerStatus| {
+        let terminated = |state: &Option<ContainerState>| {
+            state.as_ref().and_then(|state| state.terminated.as_ref()?.finished_at.clone())
+        };
+        let ended = terminated(&container.state).or_else(|| terminated(&container.last_state))?;
+        let restarts = container.restart_count;
+        let longest = MAX_BACKOFF.saturating_add(SOON).saturating_mul(restarts).saturating_add(SOON);
+        (ended.0.duration_since(created) <= longest).then_some(())
+    };
+    restarted.iter().all(|container| is_loop(container).is_some()).then_some(None)
 }
 
 impl StoppedPod {
@@ -148,6 +189,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::explain::obstacle::PodWarning;
 
     fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).unwrap()
@@ -200,6 +242,41 @@ mod tests {
         ] {
             assert_eq!(left(deployment(2, 0, 5), &[other], &[], false), None, "{why}");
         }
+    }
+
+    fn since(pods: &[(Value, Vec<PodWarning>)]) -> Timestamp {
+        let read = |(pod, warnings): &(Value, Vec<PodWarning>)| ReadPod {
+            pod: parse(pod.clone()),
+            warnings: warnings.clone(),
+        };
+        let left = vec![stopped("web-6c4-bcdfg", "n1", 5)];
+        let pods = pods.iter().map(read).collect();
+        Outage { workload: deployment(1, 0, 30), left, pods }.since().unwrap()
+    }
+
+    #[test]
+    fn an_outage_begins_when_its_last_pod_was_lost_whenever_a_replacement_has_failed_last() {
+        let crashing = |created: u32, restarts: i32, ended: u32| {
+            json!({"metadata": {"creationTimestamp": time(created)}, "status": {"containerStatuses": [{"name": "c",
+                "image": "i", "imageID": "", "ready": false, "restartCount": restarts,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 7, "finishedAt": time(ended)}}}]}})
+        };
+        let back_off = |minute: u32| PodWarning {
+            reason: "BackOff".into(),
+            first: Some(time(minute)),
+            ..PodWarning::default()
+        };
+        let pending = json!({"metadata": {"creationTimestamp": time(5)}, "status": {"phase": "Pending"}});
+        let unready = json!({"metadata": {"creationTimestamp": time(5)}, "status": {"containerStatuses": [{"name": "c",
+            "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"running": {}}}]}});
+        assert_eq!(since(&[(crashing(5, 5, 29), vec![back_off(6)])]), time(5));
+        assert_eq!(since(&[(crashing(5, 5, 29), vec![])]), time(5), "its events may not be read");
+        assert_eq!(since(&[(pending.clone(), vec![])]), time(5));
+        assert_eq!(since(&[(crashing(5, 5, 29), vec![back_off(20)])]), time(20), "it had served");
+        assert_eq!(since(&[(crashing(5, 1, 29), vec![])]), time(30), "it had run for long");
+        assert_eq!(since(&[(unready, vec![]), (pending, vec![])]), time(30), "it may have served");
+        assert_eq!(since(&[]), time(30));
     }
 
     #[test]

@@ -29,9 +29,8 @@ pub(super) fn down(
 pub(super) fn unknown(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str) -> Option<Cause> {
     let gaps = facts.outage_gaps.get(node(maintenance))?;
     Some(Cause {
-        what: vec![format!(
-            "It is not known of all workloads whose pods left {} whether they have a ready pod.",
-            node(maintenance)
+        what: vec![String::from(
+            "It is not known of all workloads whose pods left the node whether they have a ready pod.",
         )],
         unseen: gaps.iter().map(gap_sentence).collect(),
         advice: String::from("Check the workloads themselves"),

@@ -288,6 +288,7 @@ async fn incomplete(
 async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarning> {
     let found = events(cluster, namespace, &format!("type=Warning,involvedObject.uid={uid}")).await;
     let warning = |event: Event| PodWarning {
+        first: event.first_timestamp.as_ref().map(|at| at.0),
         reason: event.reason.unwrap_or_default(),
         message: event.message.unwrap_or_default().trim().to_owned(),
         claim: None,

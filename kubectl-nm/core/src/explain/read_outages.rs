@@ -6,13 +6,16 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
-use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, StoppedPod, Unseen, Workload};
+use crate::explain::cluster_facts::{
+    ClusterFacts, FailedJob, Outage, OutageGap, StoppedPod, Unseen, Workload,
+};
 use crate::explain::read_facts::{
     MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events, warnings_about,
 };
@@ -27,6 +30,9 @@ const MAX_NAMESPACES: usize = 20;
 
 /// How many workloads of a kind are read at most, to see whether any is down at all.
 const MAX_WORKLOADS: u32 = 5000;
+
+/// How many Jobs of a namespace are read at most.
+const MAX_JOBS: u32 = 500;
 
 /// How many workloads without a ready pod are named.
 const MAX_NAMES: usize = 10;
@@ -46,6 +52,7 @@ pub async fn add<'a>(
     if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
         read_nodes(cluster, facts).await;
     }
+    add_failed_jobs(facts, &drained, &stopped, cluster).await;
     if is_complete {
         add_expired(facts, &drained, &stopped, cluster, now).await;
     }
@@ -120,6 +127,37 @@ pub async fn add_seen<'a>(
         facts.outage_gaps.entry((*name).to_owned()).or_default().extend(gaps.iter().cloned());
     }
     Seen { drained, stopped, is_complete }
+}
+
+/// Adds the Jobs that have failed for good since pods of theirs left nodes whose drains evicted pods of Jobs. What may not be read
+/// is left out.
+async fn add_failed_jobs(
+    facts: &mut ClusterFacts,
+    drained: &BTreeMap<&str, (Timestamp, &NodeMaintenance)>,
+    stopped: &[StoppedPod],
+    cluster: &Cluster,
+) {
+    let evicted_jobs = |object: &NodeMaintenance| {
+        status(object).departed_pods.is_some_and(|departed| departed.of_jobs > 0)
+    };
+    let drained: BTreeMap<&str, Timestamp> = drained
+        .iter()
+        .filter(|(_, (_, object))| evicted_jobs(object))
+        .map(|(node, (began, _))| (*node, *began))
+        .collect();
+    let of_drain = stopped.iter().filter(|pod| drained.contains_key(pod.node.as_str()));
+    let namespaces: BTreeSet<&str> = of_drain.map(|pod| pod.pod.namespace.as_str()).collect();
+    let read = namespaces.into_iter().take(MAX_NAMESPACES).map(async |namespace| {
+        let jobs: Api<Job> = Api::namespaced(cluster.client(), namespace);
+        let limit = ListParams::default().limit(MAX_JOBS);
+        page(cluster, &jobs, "list jobs.batch", limit).await.unwrap_or_default().0
+    });
+    for job in join_all(read).await.into_iter().flatten() {
+        for (node, began) in &drained {
+            let failed = FailedJob::of(&job, node, *began, stopped);
+            facts.failed_jobs.entry((*node).to_owned()).or_default().extend(failed);
+        }
+    }
 }
 
 /// Adds the drains of which events have expired, if a workload without a ready pod may be one of theirs.

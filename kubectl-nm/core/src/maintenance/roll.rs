@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 use nm_shared::api::roll_state::SeenRoll;
-use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::plan::StayReason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -242,7 +242,10 @@ pub fn paused_line(roll: &str, pause: Option<&Pause>, flags: &str) -> Line {
 /// Why a pod stays: what runs the action of a roll stays because the roll wants it so.
 pub fn stay_words(pod: &DrainPod, reason: StayReason) -> String {
     match pod.labels.get(ROLL_LABEL) {
-        Some(roll) if reason == StayReason::NotSelected => format!("runs the action of roll {roll}"),
+        Some(roll) if reason == StayReason::NotSelected => {
+            let runs = if pod::is_finished(pod) { "ran" } else { "runs" };
+            format!("{runs} the action of roll {roll}")
+        }
         _ => reason.word().to_owned(),
     }
 }

@@ -21,6 +21,7 @@ mod replay_benchmark;
 mod roll;
 mod roll_leaving;
 mod roll_opened;
+mod roll_order;
 pub(crate) mod scenes;
 mod screens;
 mod screenshots;

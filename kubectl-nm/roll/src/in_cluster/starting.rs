@@ -1,6 +1,6 @@
 //! A Job that is to run a roll while none of its pods does: before the first one has written a heartbeat, and between two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,29 +16,56 @@ use serde_json::Value;
 
 use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
 use crate::finisher::is_seen;
-use crate::record::{Roll, roll_names};
+use crate::record::Roll;
 
-/// What the Jobs show of those rolls in the cluster that no program is known to run: of all rolls of these maintenances, or of the one
-/// with this name.
+/// What the Jobs show of those of these rolls that run in the cluster, and that no program is known to run. `all` are the
+/// maintenances of the cluster.
 pub async fn starting_jobs(
     all: &[NodeMaintenance],
-    name: Option<&str>,
+    rolls: &BTreeSet<&str>,
     cluster: &Cluster,
 ) -> BTreeMap<String, RollJob> {
     let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
-    let mut starting_jobs = BTreeMap::new();
-    for of in name.map_or_else(|| roll_names(all), |name| vec![name]) {
-        let Ok(Some(roll)) = Roll::find(of, &objects) else { continue };
-        let Ok(record) = roll.complete_record() else { continue };
+    let is_starting = |name: &&&str| {
+        let Ok(Some(roll)) = Roll::find(name, &objects) else { return false };
+        let Ok(record) = roll.complete_record() else { return false };
         // One that has not answered may have ended.
         let is_run = is_seen(&record, Timestamp::now()) && !record.asked;
-        if roll.settings.in_cluster && record.halt.is_none() && !is_run {
-            let job =
-                starting(cluster, of).await.unwrap_or_else(|error| Some(RollJob::Unread(error.to_string())));
-            starting_jobs.extend(job.map(|job| (of.to_owned(), job)));
+        roll.settings.in_cluster && record.halt.is_none() && !is_run
+    };
+    let names: Vec<&str> = rolls.iter().filter(is_starting).copied().collect();
+    let unread = |error: Error| Some(RollJob::Unread(error.to_string()));
+    let named = |name: &str, job: Option<RollJob>| job.map(|job| (name.to_owned(), job));
+    match names.as_slice() {
+        [] => BTreeMap::new(),
+        [only] => named(only, starting(cluster, only).await.unwrap_or_else(unread)).into_iter().collect(),
+        several => {
+            let selection = ListParams::default().labels(RUNNER_LABEL);
+            let (jobs, pods) = tokio::join!(
+                objects::list(cluster, ("batch/v1", "Job"), Some(NAMESPACE), &selection),
+                runner_pods(cluster, None)
+            );
+            let jobs = jobs.map_err(|error| error.to_string());
+            let of = |name: &str| match &jobs {
+                Err(error) => Some(RollJob::Unread(error.clone())),
+                Ok(jobs) => {
+                    let is_of_roll = |job: &&Value| job["metadata"]["name"] == runner_job::name(name);
+                    let job = jobs.iter().find(is_of_roll).filter(|job| runner_job::is_live(job))?;
+                    let is_of_roll = |pod: &&Value| pod["metadata"]["labels"][RUNNER_LABEL] == name;
+                    let pods: Vec<Value> = pods.iter().filter(is_of_roll).cloned().collect();
+                    without_sign(name, job, &pods)
+                }
+            };
+            several.iter().filter_map(|name| named(name, of(name))).collect()
         }
     }
-    starting_jobs
+}
+
+/// The pods that run rolls in the cluster: of one roll, or of all. None without permission to read them.
+async fn runner_pods(cluster: &Cluster, roll: Option<&str>) -> Vec<Value> {
+    let label = roll.map_or_else(|| RUNNER_LABEL.to_owned(), |roll| format!("{RUNNER_LABEL}={roll}"));
+    let selection = ListParams::default().labels(&label);
+    objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await.unwrap_or_default()
 }
 
 /// The Job of a roll which nobody runs while it is starting, and why its pod does not start, as far as its status shows that. None
@@ -52,10 +79,14 @@ pub async fn starting(cluster: &Cluster, roll: &str) -> Result<Option<RollJob>, 
     else {
         return Ok(None);
     };
-    let selection = ListParams::default().labels(&format!("{RUNNER_LABEL}={roll}"));
-    let pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await.unwrap_or_default();
+    let pods = runner_pods(cluster, Some(roll)).await;
+    Ok(without_sign(roll, &job, &pods))
+}
+
+/// What a live Job and its pods show while none of them has given a sign; none if one would have.
+fn without_sign(roll: &str, job: &Value, pods: &[Value]) -> Option<RollJob> {
     let now = Timestamp::now();
-    Ok((!pods.iter().any(|pod| is_silent(pod, now))).then(|| shown(roll, &job, &pods)))
+    (!pods.iter().any(|pod| is_silent(pod, now))).then(|| shown(roll, job, pods))
 }
 
 /// Whether a pod has run for so long that it would have given a sign.

@@ -1,6 +1,6 @@
 //! `kubectl nm roll status`: the rolls, and the nodes of one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
 use nm_roll::health::if_permitted;
 use nm_roll::in_cluster::starting::starting_jobs;
+use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
@@ -76,8 +77,8 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let all = cluster.maintenances().await?;
     let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
     let nodes = if_permitted(nodes)?;
-    let starting = starting_jobs(&all, args.name.as_deref(), cluster).await;
-    let printed = print(&all, nodes.as_deref(), &starting, args.name.as_deref(), args.output, out);
+    let seen = SeenJobs::read(args, &all, cluster).await;
+    let printed = print(&all, nodes.as_deref(), &seen, args.name.as_deref(), args.output, out);
     match (printed, &args.name) {
         (Err(error), Some(name)) if matches!(error.above(), Some(RollError::Unknown(_))) => {
             history::print(name, error, args.output, cluster, out).await?;
@@ -87,12 +88,38 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     Ok(Exit::Done)
 }
 
+/// What Jobs show of rolls.
+#[derive(Debug, Default)]
+pub(crate) struct SeenJobs {
+    /// The Jobs that are about to run rolls, by the names of the rolls.
+    starting: BTreeMap<String, RollJob>,
+    /// Why the Jobs of the nodes of the roll that is shown do not start, by node.
+    problems: BTreeMap<String, String>,
+}
+
+impl SeenJobs {
+    async fn read(args: &StatusArgs, all: &[NodeMaintenance], cluster: &Cluster) -> Self {
+        let name = args.name.as_deref();
+        let names: BTreeSet<&str> = name.map_or_else(|| roll_names(all), |name| vec![name]).into_iter().collect();
+        let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
+        let shown = name.and_then(|name| Roll::find(name, &objects).ok().flatten());
+        let problems = async {
+            match &shown {
+                Some(roll) => job::problems(cluster, roll).await,
+                None => BTreeMap::new(),
+            }
+        };
+        let (starting, problems) = tokio::join!(starting_jobs(all, &names, cluster), problems);
+        Self { starting, problems }
+    }
+}
+
 /// Prints the roll of this name among maintenances; a line for each roll without a name. `nodes` is none if they cannot be
-/// listed. `starting`: the Jobs that are about to run rolls, by the names of the rolls.
+/// listed.
 pub(crate) fn print(
     all: &[NodeMaintenance],
     nodes: Option<&[Node]>,
-    starting: &BTreeMap<String, RollJob>,
+    seen: &SeenJobs,
     name: Option<&str>,
     output: OutputFormat,
     out: &mut Output,
@@ -103,7 +130,7 @@ pub(crate) fn print(
     let (mut rolls, mut broken) = (Vec::new(), Vec::new());
     for of in names {
         match Roll::find(of, &objects) {
-            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, starting.get(of), now)),
+            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, seen, now)),
             Ok(None) => return Err(RollError::Unknown(of.to_owned()).into()),
             Err(error) if name.is_some() => return Err(error.into()),
             Err(error) => broken.push(Error::from(error)),
@@ -136,11 +163,15 @@ pub(crate) fn print(
 }
 
 impl RollStatus {
-    fn new(roll: Roll, nodes: Option<&[Node]>, job: Option<&RollJob>, now: Timestamp) -> Self {
+    fn new(roll: Roll, nodes: Option<&[Node]>, seen: &SeenJobs, now: Timestamp) -> Self {
+        let job = seen.starting.get(&roll.name);
         let record = roll.complete_record().unwrap_or_default();
         let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
         let views = nodes.map(|nodes| nodes.iter().map(view).collect());
-        let progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
+        let mut progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
+        for node in progress.iter_mut().filter(|node| node.detail.is_empty()) {
+            node.detail = seen.problems.get(&node.node).cloned().unwrap_or_default();
+        }
         let finisher = match record.aborted {
             Some(_) => finisher(&roll, &record, RunnerSign::seen(&record, now), job, now),
             None => Finisher::Nobody,

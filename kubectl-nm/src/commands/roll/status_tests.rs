@@ -29,7 +29,7 @@ fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMainten
 /// What is printed about a roll of this maintenance: its first line, and the hints.
 fn check(object: NodeMaintenance, state: &str, hints: &str) {
     let (mut out, captured) = output();
-    print(&[object], None, &BTreeMap::new(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+    print(&[object], None, &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
     let first = captured.data().lines().next().map(str::to_owned);
     assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
     assert_eq!(captured.messages(), hints);
@@ -51,7 +51,7 @@ fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
     ] {
         let (mut out, captured) = output();
         let json = OutputFormat::Data(DataFormat::Json);
-        print(&[object], None, &BTreeMap::new(), Some("r"), json, &mut out).unwrap();
+        print(&[object], None, &SeenJobs::default(), Some("r"), json, &mut out).unwrap();
         let document: Value = serde_json::from_str(&captured.data()).unwrap();
         assert_eq!((&document["state"], &document["message"]), (&json!(state), &json!(message)));
     }
@@ -64,7 +64,8 @@ fn a_roll_whose_job_is_starting_is_not_to_be_resumed() {
         object.annotations_mut().insert(STATE.into(), json!({"revision": 2}).to_string());
         let job = RollJob::Starting("Job a/b is starting: its pod is not scheduled".to_owned());
         let job = ("r".to_owned(), job);
-        let jobs = BTreeMap::from_iter(is_starting.then_some(job));
+        let starting = BTreeMap::from_iter(is_starting.then_some(job));
+        let jobs = SeenJobs { starting, ..SeenJobs::default() };
         let (mut out, captured) = output();
         print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
         let (first, hints) = (captured.data().lines().next().map(str::to_owned), captured.messages());
@@ -108,6 +109,7 @@ fn an_aborted_roll_names_who_finishes_its_nodes_and_a_paused_one_who_paused_it()
         (halted, BTreeMap::new(), nobody, Value::Null, true),
         (paused, BTreeMap::new(), String::from("paused by bob@desk 12m ago"), Value::Null, true),
     ] {
+        let jobs = SeenJobs { starting: jobs, ..SeenJobs::default() };
         let mut object = maintenance("Acting", false, &[names::FINALIZER]);
         object.annotations_mut().insert(STATE.into(), state.to_string());
         let (mut out, captured) = output();
@@ -136,7 +138,7 @@ fn a_job_that_cannot_start_or_be_read_is_named_with_what_repairs_it() {
         let mut known: Value = serde_json::from_str(settings).unwrap();
         known["inCluster"] = json!(true);
         *settings = known.to_string();
-        let jobs = BTreeMap::from([("r".to_owned(), job)]);
+        let jobs = SeenJobs { starting: BTreeMap::from([("r".to_owned(), job)]), ..SeenJobs::default() };
         let (mut out, captured) = output();
         print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
         (captured.data().lines().next().unwrap().to_owned(), captured.messages())
@@ -183,4 +185,17 @@ fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
     );
     check(maintenance("Acting", false, &ours), left, &returned);
     check(maintenance("Recovering", true, &[FINALIZER]), left, hint);
+}
+
+#[test]
+fn the_pod_of_a_nodes_job_that_does_not_start_shows_why() {
+    let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+    let runner = json!({"id": "x", "who": "ada@laptop", "at": Timestamp::now()});
+    object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "runner": runner}).to_string());
+    let why = "pod r-0-x: ErrImagePull: no such image";
+    let problems = BTreeMap::from([("n1".to_owned(), why.to_owned())]);
+    let jobs = SeenJobs { problems, ..SeenJobs::default() };
+    let (mut out, captured) = output();
+    print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
+    assert!(captured.data().contains(why), "{}", captured.data());
 }

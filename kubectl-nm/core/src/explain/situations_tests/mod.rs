@@ -180,7 +180,7 @@ impl Situation {
         let warning = |(reason, message): (&str, &str)| PodWarning {
             reason: reason.into(),
             message: message.into(),
-            claim: None,
+            ..PodWarning::default()
         };
         let of = |(pod, reason, message): &(&str, &str, &str)| {
             (format!("uid-{pod}"), vec![warning((reason, message))])

@@ -235,7 +235,7 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
         let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
         assert_eq!(
             cause.what,
-            ["It is not known of all workloads whose pods left n1 whether they have a ready pod."]
+            ["It is not known of all workloads whose pods left the node whether they have a ready pod."]
         );
         assert_eq!(cause.unseen, [sentence]);
         assert!(cause.is_outage && cause.passes == passes, "{cause:#?}");

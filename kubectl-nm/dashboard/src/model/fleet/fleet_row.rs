@@ -54,6 +54,10 @@ pub(crate) struct FleetRow {
     why: String,
     /// The roll that the maintenance is part of.
     pub(super) roll: Option<String>,
+    /// Whether its roll is at work with the drained node.
+    is_at_work: bool,
+    /// Whether its roll has halted because of the node.
+    pub(super) has_halted_roll: bool,
     /// Since when nm-reconciler returns the node to service, unless it was deleted; none if it does not.
     pub(super) ending_since: Option<Timestamp>,
     namespaces: Vec<String>,
@@ -114,8 +118,18 @@ impl FleetRow {
                 .filter(|_| is_ending(maintenance) && hold(maintenance).is_none())
                 .map(|deleted| deleted.0),
             roll: roll_name(maintenance).map(str::to_owned),
+            is_at_work: state == State::Drained && roll_progress(maintenance).is_some(),
+            has_halted_roll: false,
             namespaces,
         }
+    }
+
+    /// What needs attention first: nodes that halted a roll, then by state. A drained node with which a roll is at work comes
+    /// after those that are drained now.
+    fn attention(&self) -> impl Ord {
+        let state = self.state.map(|state| if self.is_at_work { State::Draining } else { state });
+        // Nodes without a maintenance come last.
+        (self.state.is_none(), !self.has_halted_roll, state, self.is_at_work, Reverse(self.blocked))
     }
 
     pub(crate) fn idle(node: &str) -> Self {
@@ -268,12 +282,10 @@ impl Row for FleetRow {
     }
 
     fn lead(&self, other: &Self, by: Sort) -> Ordering {
-        // Nodes without a maintenance come last.
-        let attention = |row: &Self| (row.state.is_none(), row.state, Reverse(row.blocked));
         // A row without a start time sorts last.
         let started = |row: &Self| (row.started.is_none(), row.started);
         match by {
-            Sort::Risk => attention(self).cmp(&attention(other)),
+            Sort::Risk => self.attention().cmp(&other.attention()),
             Sort::Name | Sort::Pool => Ordering::Equal,
             Sort::Progress => self.percent.cmp(&other.percent),
             Sort::Age => started(self).cmp(&started(other)),

@@ -49,6 +49,8 @@ pub(crate) struct Fleet {
     pub(crate) blockers: Vec<FrequentBlocker>,
     /// Who runs the rolls that maintenances are part of.
     pub(crate) rolls: RollRunners,
+    /// The nodes that have halted their rolls, with these.
+    halted: BTreeSet<(String, String)>,
     /// Whether it is known that no reconciler leads.
     pub(crate) is_leaderless: bool,
 }
@@ -64,6 +66,7 @@ impl Fleet {
             marked: BTreeSet::new(),
             blockers: Vec::new(),
             rolls: RollRunners::default(),
+            halted: BTreeSet::new(),
             is_leaderless: false,
         };
         fleet.rebuild();
@@ -90,7 +93,7 @@ impl Fleet {
         let idle = FleetRow::idle(change.node());
         match change {
             MaintenanceChange::Updated { now, .. } if self.is_in_scope(change.node()) => {
-                let row = FleetRow::of(now);
+                let row = self.row(now);
                 let key = row.key().to_owned();
                 self.rows.upsert(row);
                 self.rows.move_selection(idle.key(), &key);
@@ -105,7 +108,34 @@ impl Fleet {
         }
     }
 
+    /// The row of a maintenance.
+    fn row(&self, maintenance: &NodeMaintenance) -> FleetRow {
+        let row = FleetRow::of(maintenance);
+        let roll = row.roll.as_ref().filter(|_| !self.halted.is_empty());
+        let has_halted_roll =
+            roll.is_some_and(|roll| self.halted.contains(&(row.node.clone(), roll.clone())));
+        FleetRow { has_halted_roll, ..row }
+    }
+
+    /// Takes over which nodes have halted their rolls: only one maintenance of a roll shows that.
+    fn note_halts(&mut self) {
+        let halts = self.rolls.halts().map(|(roll, halt)| (halt.node.clone(), roll.to_owned()));
+        let before = std::mem::replace(&mut self.halted, halts.collect());
+        let changed: Vec<String> =
+            before.symmetric_difference(&self.halted).map(|(node, _)| node.clone()).collect();
+        let is_changed = |object: &&Arc<NodeMaintenance>| changed.contains(&object.spec.node_name);
+        let objects: Vec<_> = match changed.is_empty() {
+            true => Vec::new(),
+            false => self.tracker.cache().all().filter(is_changed).cloned().collect(),
+        };
+        for object in objects.iter().filter(|object| self.is_in_scope(&object.spec.node_name)) {
+            let row = self.row(object);
+            self.rows.upsert(row);
+        }
+    }
+
     fn refresh(&mut self) {
+        self.note_halts();
         let rows = &self.rows;
         self.marked.retain(|key| rows.get(key).is_some());
         self.blockers = self.count_blockers();
@@ -245,7 +275,7 @@ impl Fleet {
         self.rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         let selected = self.rows.chosen().map(|row| (row.key().to_owned(), row.node.clone()));
         let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
-        let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
+        let mut rows: Vec<FleetRow> = objects.map(|object| self.row(object)).collect();
         let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
         let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());
         rows.extend(idle.map(FleetRow::idle));
