@@ -99,7 +99,14 @@ pub fn print(report: Report, received: &Received, is_coloured: bool) -> Printed 
 fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<(), Error> {
     let objects = &received.maintenances;
     let rolls = |name: Option<&str>, format, out: &mut Output| {
-        roll::status::print(objects, Some(&received.nodes), &roll::status::SeenJobs::default(), name, format, out)
+        roll::status::print(
+            objects,
+            Some(&received.nodes),
+            &roll::status::SeenJobs::default(),
+            name,
+            format,
+            out,
+        )
     };
     match report {
         Report::Table => status::print(objects, false, OutputFormat::Table, out),

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nm_core::args::names::closest;
+use nm_core::terminal::command_context::shell_quoted;
 
 use crate::cli::Cli;
 
@@ -50,6 +51,7 @@ pub(crate) fn hint(error: &mut clap::Error, arguments: &[OsString]) -> Option<St
         ErrorKind::InvalidSubcommand => {}
         ErrorKind::MissingRequiredArgument => return roll_hint(arguments),
         ErrorKind::UnknownArgument => return flag_hint(error),
+        ErrorKind::ValueValidation => return separate_value_hint(error, arguments),
         _ => return None,
     }
     for suggestion in [ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
@@ -84,6 +86,21 @@ fn flag_hint(error: &mut clap::Error) -> Option<String> {
         }
     }
     known.map(|(flag, origin, instead)| format!("{flag} is a flag of {origin}; {instead}"))
+}
+
+/// clap takes the word after a flag whose value follows an equals sign for the name of a node.
+fn separate_value_hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
+    let is_value = |pair: &&[OsString]| pair[1].to_str() == Some(value);
+    let flag = arguments.windows(2).find(is_value)?[0].to_str()?;
+    let name = flag.strip_prefix("--")?;
+    let command = Cli::command();
+    let mut known = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let needs_equals = known.any(|known| known.get_long() == Some(name) && known.is_require_equals_set());
+    // After the first equals sign, another one needs no quotes.
+    let bare = value.replace('=', "");
+    let quoted = if shell_quoted(&bare) == bare { value.into() } else { shell_quoted(value) };
+    needs_equals.then(|| format!("the value follows an equals sign: {flag}={quoted}"))
 }
 
 /// clap takes a misspelt command of `roll` for the name of a node, and then misses what a roll of that node needs.
@@ -181,6 +198,22 @@ mod tests {
             Cli::try_parse_from(std::iter::once("kubectl-nm").chain(line)).unwrap();
         }
         Cli::try_parse_from(["kubectl-nm", "install", "--dry-run"]).unwrap();
+    }
+
+    #[test]
+    fn a_value_after_a_flag_that_takes_it_after_an_equals_sign_gets_the_right_form() {
+        for (line, expected) in [
+            (
+                &["kubectl-nm", "start", "n3", "--wait-for-completion", "job-name=b"][..],
+                Some("the value follows an equals sign: --wait-for-completion=job-name=b"),
+            ),
+            (&["kubectl-nm", "start", "--reason", "x", "a=b"], None),
+            (&["kubectl-nm", "start", "--suspend", "a=b"], None),
+        ] {
+            let mut error = Cli::try_parse_from(line).unwrap_err();
+            let arguments: Vec<OsString> = line.iter().map(Into::into).collect();
+            assert_eq!(hint(&mut error, &arguments).as_deref(), expected, "{line:?}");
+        }
     }
 
     #[test]

@@ -72,6 +72,11 @@ pub(crate) enum Message {
         node: String,
         facts: Box<ClusterFacts>,
     },
+    /// The workloads that the drain of a node has left without a ready pod, each with its namespace.
+    Outages {
+        node: String,
+        down: Vec<String>,
+    },
     /// From the run of kubectl with this number.
     Output {
         id: u64,
@@ -135,6 +140,8 @@ pub(crate) enum Effect {
         wanted: FactsToRead,
         in_maintenance: BTreeSet<String>,
     },
+    /// Read which workloads the drain of this maintenance has left without a ready pod.
+    ReadOutages(Arc<NodeMaintenance>),
     /// Make the plan of the start dialog, a moment after the last such request.
     Plan(PlanRequest),
     /// The plan is not needed any more.

@@ -13,6 +13,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::read_facts::read_wanted;
+use nm_core::explain::{outage_causes, read_outages};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_core::watch::event_loop::expiry;
@@ -59,6 +60,16 @@ pub enum EndReason {
     TimedOut(Duration),
     /// The screen cannot be drawn.
     Failed(io::Error),
+}
+
+impl EndReason {
+    /// How the dashboard exits because of its goal; none if something else has ended it.
+    pub fn settled(&self) -> Option<Exit> {
+        match self {
+            Self::Settled(_, exit) => Some(*exit),
+            Self::Quit | Self::Interrupted | Self::TimedOut(_) | Self::Failed(_) => None,
+        }
+    }
 }
 
 /// Result of a run of the dashboard.
@@ -120,6 +131,7 @@ async fn until_ended(
         counts: LatestTask::default(),
         lookups: LatestTask::default(),
         causes: LatestTask::default(),
+        outages: LatestTask::default(),
         plans: LatestTask::default(),
         leader: LatestTask::default(),
         kubectl: LatestTask::default(),
@@ -186,6 +198,7 @@ struct Dashboard<'a> {
     lookups: LatestTask,
     /// Reads what explains the open node.
     causes: LatestTask,
+    outages: LatestTask,
     /// Makes the plan of the start dialog.
     plans: LatestTask,
     /// Reads whether a reconciler leads.
@@ -318,6 +331,17 @@ impl Dashboard<'_> {
                     let facts = Box::new(read_wanted(&cluster, &wanted, facts, Timestamp::now()).await);
                     // The receiver is gone if the dashboard has ended.
                     let _ = to.send(Message::CauseFacts { node, facts }).await;
+                });
+            }
+            Effect::ReadOutages(maintenance) => {
+                let (cluster, to) = (self.cluster.clone(), self.to.clone());
+                self.outages.run(async move {
+                    let mut facts = ClusterFacts::default();
+                    read_outages::add_seen(&mut facts, [maintenance.as_ref()], &cluster).await;
+                    let node = maintenance.spec.node_name.clone();
+                    let down = outage_causes::names(&facts, &node);
+                    // The receiver is gone if the dashboard has ended.
+                    let _ = to.send(Message::Outages { node, down }).await;
                 });
             }
             Effect::Reconnect => {

@@ -202,7 +202,7 @@ impl Pass<'_> {
                 continue;
             }
             let (mut detail, mut ready_time) = (String::new(), None);
-            let gates = Gates { settings: &roll.settings, observed: self.observed };
+            let gates = Gates { roll: &roll.name, settings: &roll.settings, observed: self.observed };
             match self.next_of(node, &gates) {
                 Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
                 Next::Halt(message) => {

@@ -15,6 +15,10 @@ pub enum RollError {
     #[error("there is no roll \"{0}\"")]
     Unknown(String),
 
+    /// No maintenance belongs to a roll of this name, and no history of one could be read.
+    #[error("there is no roll \"{0}\", and no history of one")]
+    Forgotten(String),
+
     /// A new roll has the name of an existing one.
     #[error("a roll \"{0}\" exists already")]
     Exists(String),
@@ -256,6 +260,10 @@ impl Failure for RollError {
             Self::Unknown(name) => format!(
                 "a roll is gone when its last node is done; `kubectl nm roll status {name}` shows what a roll in the cluster has \
                  done, `kubectl nm roll status` lists the remaining rolls"
+            ),
+            Self::Forgotten(_) => String::from(
+                "`kubectl nm roll status` lists the rolls that are left; a roll is gone when its last node is done, and only one \
+                 in the cluster leaves a history, for a week",
             ),
             Self::NotInRoll { .. } => {
                 String::from("`kubectl nm roll status` lists the rolls and their nodes")

@@ -99,6 +99,8 @@ impl ReadyTime {
 
 /// The gates of the nodes of a roll.
 pub(super) struct Gates<'a> {
+    /// The name of the roll.
+    pub(super) roll: &'a str,
     pub(super) settings: &'a RollSettings,
     pub(super) observed: &'a Observed,
 }
@@ -169,7 +171,10 @@ impl Gates<'_> {
         let name = node.node();
         let timeout = self.settings.return_timeout_seconds;
         if !self.observed.is_missing_for(name, timeout) {
-            return Next::Wait(String::from("the node does not exist: waits for its return"));
+            return Next::Wait(format!(
+                "the node does not exist: waits for its return, or for `kubectl nm roll resume {} --skip {name}`",
+                self.roll
+            ));
         }
         if node.record.step == Step::Planned {
             return Next::Leave(String::from("the node does not exist any more"));

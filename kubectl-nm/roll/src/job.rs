@@ -230,8 +230,7 @@ async fn state(cluster: &Cluster, job: &Value) -> Result<ActionState, Error> {
 /// The pods of a Job; none without permission.
 async fn pods(cluster: &Cluster, job: &Value) -> Vec<Value> {
     let namespace = job["metadata"]["namespace"].as_str();
-    let selector =
-        format!("{JOB_NAME_LABEL}={}", job["metadata"]["name"].as_str().unwrap_or_default());
+    let selector = format!("{JOB_NAME_LABEL}={}", job["metadata"]["name"].as_str().unwrap_or_default());
     let which = ListParams::default().labels(&selector);
     objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default()
 }
@@ -242,7 +241,8 @@ pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String
     let running = roll.nodes.iter().filter_map(|node| {
         let is_running =
             node.record.current_action().is_some_and(|action| action.state == ActionState::Running);
-        let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step).filter(|_| is_running)
+        let Some(NodeAction::Job(template)) =
+            roll.settings.action_of(node.record.step).filter(|_| is_running)
         else {
             return None;
         };

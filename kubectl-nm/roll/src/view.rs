@@ -122,7 +122,7 @@ impl RollView<'_> {
             let under_way = of_wave().filter(|node| node.step != Step::Planned);
             let left = under_way.map(|node| average.saturating_sub(self.worked_on(node, worked)));
             let left: Vec<SignedDuration> = left.collect();
-            is_overdue |= left.iter().any(|left| *left <= SignedDuration::ZERO);
+            is_overdue |= left.iter().any(|left| *left < SignedDuration::ZERO);
             rest = rest.saturating_add(left.into_iter().max().unwrap_or_default());
         }
         let end = self.now.checked_add(rest).ok()?;
@@ -148,8 +148,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::report::estimate_text;
     use crate::record::{DoneNodes, Halt, LABEL, NODE, SETTINGS};
+    use crate::report::estimate_text;
 
     #[test]
     fn the_time_of_a_node_under_way_does_not_pass_in_a_pause() {
@@ -179,7 +179,7 @@ mod tests {
         let view =
             RollView { roll: &roll, record: &record, progress: &progress, state, aborted, is_current, now };
         assert_eq!(view.estimate().unwrap().end, Some(now + SignedDuration::from_secs(40)));
-        let late = RollRecord { worked_millis: 120_000, ..record.clone() };
+        let late = RollRecord { worked_millis: 121_000, ..record.clone() };
         let estimate = RollView { record: &late, ..view }.estimate().unwrap();
         assert_eq!(estimate.end, None, "nothing is known of a node that takes longer than the others");
         assert_eq!(estimate_text(&estimate, now), "longer than before: 1 node took 60s");

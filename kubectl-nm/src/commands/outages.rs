@@ -22,6 +22,17 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How many are named.
 const MAX_OUTAGES: usize = 5;
 
+/// The same for a dashboard whose goal has been settled with this exit code.
+pub(super) async fn report_settled(
+    settled: Option<(GoalTracker, Exit)>,
+    cluster: &Cluster,
+    out: &mut Output,
+) {
+    if let Some((tracker, exit)) = settled {
+        report(&tracker, exit, cluster, out).await;
+    }
+}
+
 /// Names the workloads that the drains left without a ready pod, at the end of a wait for drains, as far as that can be found out
 /// at once. The exit code does not depend on it.
 pub(super) async fn report(tracker: &GoalTracker, exit: Exit, cluster: &Cluster, out: &mut Output) {

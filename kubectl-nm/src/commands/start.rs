@@ -132,13 +132,14 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         };
         let is_refused = new.len() > 1 && !args.yes && !out.can_ask();
         let cost = if is_refused { DrainCost::default() } else { cost_of(&args, &new, cluster).await };
-        let (harms, unknown) = (cost.harm_lines(), cost.unknown_line());
+        let (harms, slow, unknown) = (cost.harm_lines(), cost.slow_lines(), cost.unknown_line());
         let question = Question {
             what,
             cluster: cluster.context(),
             nodes: &new,
             reason: args.request.reason(),
             harms: &harms,
+            slow: &slow,
             unknown: unknown.as_ref(),
             is_late: cost.is_late(),
             ..Question::default()

@@ -461,15 +461,14 @@ async fn show_dashboard(
     for line in summaries {
         out.message(&line);
     }
-    if let EndReason::Settled(_, exit) = &reason {
-        outages::report(&tracker, *exit, cluster, out).await;
-    }
+    let settled = reason.settled().map(|exit| (tracker.clone(), exit));
     if tracker.goal().is_none() {
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
             out.message(&line);
         }
     }
     let exit = conclude(reason, tracker, cluster, out)?;
+    outages::report_settled(settled, cluster, out).await;
     let exit = if has_failed && exit == Exit::Done { Exit::Error } else { exit };
     Ok((exit, recorded))
 }

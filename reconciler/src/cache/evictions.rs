@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use kube::ResourceExt;
-use nm_shared::{NodeMaintenance, PodReference};
 use nm_shared::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
@@ -19,6 +18,7 @@ use nm_shared::drain::eviction_attempts::{Attempt, MAX_GAP};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::returning::{ReturnCounter, Returning};
 use nm_shared::drain::steady_time::SteadyTime;
+use nm_shared::{NodeMaintenance, PodReference};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -184,7 +184,8 @@ impl DecisionRun<'_> {
             DecisionStep::WriteStatus(status) => {
                 let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;
                 written.map_err(|source| ApplyError::Status { name, source })?;
-                let before = maintenance.status.as_ref().map_or(0, NodeMaintenanceStatus::deleted_after_refusal);
+                let before =
+                    maintenance.status.as_ref().map_or(0, NodeMaintenanceStatus::deleted_after_refusal);
                 if status.deleted_after_refusal() > before || status.departed_pods.is_none() {
                     context.state.lock().evictions.forget_deleted(node, observed.deleted.len());
                 }

@@ -104,7 +104,17 @@ impl<'a> DrainSurvey<'a> {
         let own_pod = observed.own_pod.clone();
         let by_order = queue.by_order.clone();
         let deleted = count(observed.deleted.len());
-        Self { plan, pods, migrating, migration_times_out, surges, by_order, own_pod, deleted, prunes_details }
+        Self {
+            plan,
+            pods,
+            migrating,
+            migration_times_out,
+            surges,
+            by_order,
+            own_pod,
+            deleted,
+            prunes_details,
+        }
     }
 
     /// The pods that the drain waits for.

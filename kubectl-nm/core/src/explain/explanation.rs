@@ -26,7 +26,7 @@ use crate::explain::node_causes::{
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
-use crate::explain::roll_causes::{left_by_roll, suspended};
+use crate::explain::roll_causes::{left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
@@ -222,7 +222,7 @@ fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) 
             .unwrap_or_else(|| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message))
     };
     let after = |text: String| if begin.is_empty() { sentence(&text) } else { format!("{begin}{text}.") };
-    Cause {
+    let mut cause = Cause {
         what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
         since: pods.iter().map(|pod| pod.since.0).min(),
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
@@ -230,7 +230,11 @@ fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) 
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         pods: names,
         ..Cause::default()
+    };
+    if pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady) {
+        offer_skip(&mut cause, maintenance, kubectl);
     }
+    cause
 }
 
 fn waiting(maintenance: &NodeMaintenance, reason: WaitReason) -> Vec<&WaitingPod> {

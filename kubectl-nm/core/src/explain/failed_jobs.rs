@@ -93,9 +93,7 @@ mod tests {
     }
 
     fn job(reason: &str, conditions: &[(&str, u32)]) -> Job {
-        let condition = |(type_, second): &(&str, u32)| {
-            json!({"type": type_, "status": "True", "reason": reason, "lastTransitionTime": time(*second)})
-        };
+        let condition = |(type_, second): &(&str, u32)| json!({"type": type_, "status": "True", "reason": reason, "lastTransitionTime": time(*second)});
         let conditions: Vec<Value> = conditions.iter().map(condition).collect();
         serde_json::from_value(json!({"metadata": {"name": "batch", "namespace": "shop"},
             "status": {"conditions": conditions}}))

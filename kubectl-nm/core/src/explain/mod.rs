@@ -11,7 +11,7 @@ mod never_allows;
 pub mod no_node_left;
 pub mod node_causes;
 pub mod obstacle;
-mod obstacle_wording;
+pub mod obstacle_wording;
 pub mod outage;
 pub mod outage_causes;
 pub mod owner;
@@ -21,7 +21,7 @@ pub mod read_facts;
 pub mod read_outages;
 pub mod remedy;
 mod returned_pods;
-mod roll_causes;
+pub mod roll_causes;
 mod surge_causes;
 
 #[cfg(test)]

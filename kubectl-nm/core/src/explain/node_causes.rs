@@ -15,7 +15,7 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
-use crate::explain::roll_causes::roll_command;
+use crate::explain::roll_causes::{offer_skip, roll_command};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
     error_without_details, hold, kept_by_roll, node, pending_pods, reason, status,
@@ -116,7 +116,7 @@ pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kub
         None => format!("Power the node on. {}", remedy::node_not_ready()),
         Some(_) => String::from("Fix what its kubelet reports, so that the node becomes Ready"),
     };
-    Some(Cause {
+    let mut cause = Cause {
         what: vec![what],
         since: unready.since,
         pods,
@@ -125,7 +125,9 @@ pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kub
         // A kubelet that reports terminates pods.
         passes: unready.message.is_some(),
         ..Cause::default()
-    })
+    };
+    offer_skip(&mut cause, maintenance, kubectl);
+    Some(cause)
 }
 
 /// What the maintenance waits for before its first eviction, or before it returns its node.

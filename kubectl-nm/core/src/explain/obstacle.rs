@@ -289,7 +289,8 @@ fn failing(container: &ContainerStatus, now: Timestamp) -> Option<Obstacle> {
     is_looping.then(|| crash_loop(container))
 }
 
-fn crash_loop(container: &ContainerStatus) -> Obstacle {
+/// That a container exits again and again.
+pub fn crash_loop(container: &ContainerStatus) -> Obstacle {
     let terminated =
         |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     let ended = terminated(&container.state).or_else(|| terminated(&container.last_state));

@@ -13,6 +13,22 @@ fn quoted(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {}", last_causes(message)) }
 }
 
+/// That a container exits again and again: `container app keeps exiting with exit code 7, 5 restarts so far`.
+pub fn crash_loop_words(container: &str, exit_code: Option<i32>, reason: &str, restarts: i32) -> String {
+    let code = exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+    let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    let restarts = counted(restarts, "restart");
+    format!("container {container} keeps exiting{code}{reason}, {restarts} so far")
+}
+
+/// What to do about a container that exits again and again, before the command that prints its log.
+pub const CRASH_LOOP_ADVICE: &str = "Find out from its log why the container exits";
+
+/// The rest of the command that prints why a container of a pod has exited: what follows `logs POD`.
+pub fn previous_log(container: &str) -> String {
+    format!("-c {} --previous", shell_quoted(container))
+}
+
 impl Words<'_> {
     /// Whether the pods are on their way to become Ready, in the time that this may take.
     pub(super) fn only_starts(&self, obstacle: &Obstacle) -> bool {
@@ -54,13 +70,8 @@ impl Words<'_> {
                 format!("{pods}{on_node}: the image {image} cannot be pulled ({reason}){}", quoted(message))
             }
             Obstacle::CrashLoop { container, exit_code, reason } => {
-                let code = exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
                 let restarts = self.subjects.iter().map(|subject| subject.restarts).max().unwrap_or(0);
-                let restarts = counted(restarts, "restart");
-                format!(
-                    "{pods}{on_node}: container {container} keeps exiting{code}{reason}, {restarts} so far"
-                )
+                format!("{pods}{on_node}: {}", crash_loop_words(container, *exit_code, reason, restarts))
             }
             Obstacle::ContainerCreation { container, reason, message } => {
                 let message = quoted(message);
@@ -161,7 +172,11 @@ impl Words<'_> {
                 ("Check the name of the image, its registry and the pull secret", describe())
             }
             Obstacle::CrashLoop { container, .. } => {
-                ("Find out from its log why the container exits", logs(container, " --previous"))
+                let rest = previous_log(container);
+                (
+                    CRASH_LOOP_ADVICE,
+                    self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} {rest}")),
+                )
             }
             Obstacle::ContainerCreation { .. } => {
                 ("Create or correct what the container refers to", describe())

@@ -24,40 +24,60 @@ impl Outage {
     pub fn since(&self) -> Option<Timestamp> {
         let left = self.left.iter().map(|pod| pod.at).max();
         let Some(unavailable) = self.workload.unavailable_since else { return left };
-        let fail: Option<Vec<Option<Timestamp>>> = self.pods.iter().map(failing_since).collect();
-        let fail = fail.filter(|pods| !pods.is_empty());
-        let since = fail.and_then(|pods| pods.into_iter().flatten().chain(left).max());
-        Some(since.map_or(unavailable, |since| since.min(unavailable)))
+        let mut began = left;
+        for pod in &self.pods {
+            match Served::of(pod) {
+                Served::Never => {}
+                Served::Until(since) => began = began.max(Some(since)),
+                Served::Unknown => return Some(unavailable),
+            }
+        }
+        let began = began.filter(|_| !self.pods.is_empty());
+        Some(began.map_or(unavailable, |began| began.min(unavailable)))
     }
 }
 
-/// Since when a replacement fails: none within if it has never served, and none if that is not known.
-fn failing_since(read: &ReadPod) -> Option<Option<Timestamp>> {
-    let created = read.pod.metadata.creation_timestamp.as_ref()?.0;
-    let containers = read.pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let restarted: Vec<&ContainerStatus> =
-        containers.clone().filter(|container| container.restart_count > 0).collect();
-    if restarted.is_empty() {
-        let has_run = |container: &ContainerStatus| {
-            container.state.as_ref().is_some_and(|state| state.waiting.is_none())
+/// Whether a replacement that is not Ready has served.
+enum Served {
+    /// It has failed from its start on.
+    Never,
+    /// Until it began to fail again and again.
+    Until(Timestamp),
+    Unknown,
+}
+
+impl Served {
+    fn of(read: &ReadPod) -> Self {
+        let Some(created) = read.pod.metadata.creation_timestamp.as_ref().map(|at| at.0) else {
+            return Self::Unknown;
         };
-        return (!containers.clone().any(has_run)).then_some(None);
+        let containers = read.pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let containers: Vec<&ContainerStatus> = containers.collect();
+        if containers.iter().all(|container| container.restart_count == 0) {
+            let has_run = |container: &&ContainerStatus| {
+                container.state.as_ref().is_some_and(|state| state.waiting.is_none())
+            };
+            return if containers.iter().any(has_run) { Self::Unknown } else { Self::Never };
+        }
+        let reported = read.warnings.iter().filter(|warning| warning.reason == "BackOff");
+        match reported.filter_map(|warning| warning.first).min() {
+            Some(first) if first.duration_since(created) > SOON => Self::Until(first),
+            Some(_) => Self::Never,
+            None if containers.iter().all(|container| is_explained_by_restarts(container, created)) => Self::Never,
+            None => Self::Unknown,
+        }
     }
-    let reported = read.warnings.iter().filter(|warning| warning.reason == "BackOff");
-    if let Some(first) = reported.filter_map(|warning| warning.first).min() {
-        return Some(Some(first).filter(|first| first.duration_since(created) > SOON));
+}
+
+/// Whether the restarts of a container account for all the time since its pod was created.
+fn is_explained_by_restarts(container: &ContainerStatus, created: Timestamp) -> bool {
+    if container.restart_count == 0 {
+        return true;
     }
-    // Without that event, its restarts have to account for all of its time.
-    let is_loop = |container: &&ContainerStatus| {
-        let terminated = |state: &Option<ContainerState>| {
-            state.as_ref().and_then(|state| state.terminated.as_ref()?.finished_at.clone())
-        };
-        let ended = terminated(&container.state).or_else(|| terminated(&container.last_state))?;
-        let restarts = container.restart_count;
-        let longest = MAX_BACKOFF.saturating_add(SOON).saturating_mul(restarts).saturating_add(SOON);
-        (ended.0.duration_since(created) <= longest).then_some(())
-    };
-    restarted.iter().all(|container| is_loop(container).is_some()).then_some(None)
+    let ended = |state: &Option<ContainerState>| state.as_ref()?.terminated.as_ref()?.finished_at.clone();
+    let longest = MAX_BACKOFF.saturating_add(SOON).saturating_mul(container.restart_count).saturating_add(SOON);
+    let last = ended(&container.state).or_else(|| ended(&container.last_state));
+    last.is_some_and(|at| at.0.duration_since(created) <= longest)
 }
 
 impl StoppedPod {

@@ -75,6 +75,12 @@ pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
     all.map(|(node, outage)| (node.as_str(), is_down(outage))).collect()
 }
 
+/// The workloads that the drain of a node has left without a ready pod: `shop/deploy/web`.
+pub fn names(facts: &ClusterFacts, node: &str) -> Vec<String> {
+    let outages = facts.outages.get(node).into_iter().flatten();
+    outages.map(|outage| format!("{}/{}", outage.workload.namespace, outage.workload.owner)).collect()
+}
+
 fn is_down(outage: &Outage) -> String {
     let Workload { namespace, owner, wanted, .. } = &outage.workload;
     let none = if *wanted == 1 { "is not ready" } else { "are not ready" };

@@ -137,9 +137,8 @@ async fn add_failed_jobs(
     stopped: &[StoppedPod],
     cluster: &Cluster,
 ) {
-    let evicted_jobs = |object: &NodeMaintenance| {
-        status(object).departed_pods.is_some_and(|departed| departed.of_jobs > 0)
-    };
+    let evicted_jobs =
+        |object: &NodeMaintenance| status(object).departed_pods.is_some_and(|departed| departed.of_jobs > 0);
     let drained: BTreeMap<&str, Timestamp> = drained
         .iter()
         .filter(|(_, (_, object))| evicted_jobs(object))

@@ -88,6 +88,21 @@ fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
     })
 }
 
+/// The command that continues the roll of a node without it; none if it is part of no roll.
+pub fn skip_command(maintenance: &NodeMaintenance, kubectl: &str) -> Option<String> {
+    let roll = shell_quoted(roll_name(maintenance)?);
+    let node = shell_quoted(node(maintenance));
+    Some(nm_command(kubectl, &format!("roll resume {roll} --skip {node}")))
+}
+
+/// Adds to a cause that a node may not come back, that its roll can go on without it.
+pub(super) fn offer_skip(cause: &mut Cause, maintenance: &NodeMaintenance, kubectl: &str) {
+    if let (Some(command), Some(roll)) = (skip_command(maintenance, kubectl), roll_name(maintenance)) {
+        cause.advice = format!("{}. To continue roll {roll} without the node, skip it", cause.advice);
+        cause.commands.push(command);
+    }
+}
+
 /// A command about a roll.
 pub(super) fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
     nm_command(kubectl, &format!("roll {verb} {}", shell_quoted(roll)))

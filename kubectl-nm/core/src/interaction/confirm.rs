@@ -21,6 +21,8 @@ pub struct Question<'a> {
     pub runs: Option<&'a str>,
     /// What would be harmed.
     pub harms: &'a [Line],
+    /// What takes long, which is no reason to ask.
+    pub slow: &'a [Line],
     /// What is not known about that.
     pub unknown: Option<&'a Line>,
     /// Whether that is a reason to ask: it would be known with more time.
@@ -61,7 +63,7 @@ impl Question<'_> {
     }
 
     fn print_harms(&self, out: &mut Output) {
-        self.harms.iter().chain(self.unknown).for_each(|line| out.wrapped_message(line));
+        self.harms.iter().chain(self.slow).chain(self.unknown).for_each(|line| out.wrapped_message(line));
     }
 
     fn sentence(&self) -> String {

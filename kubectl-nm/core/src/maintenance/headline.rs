@@ -176,7 +176,8 @@ pub fn drain_ended(maintenance: &NodeMaintenance) -> Option<Timestamp> {
 
 /// Since when pods leave a node that was drained before; none if it is drained, or was not yet.
 pub fn drained_again_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
-    let drained = condition(maintenance, ConditionType::Drained).filter(|drained| drained.status != "True")?;
+    let drained =
+        condition(maintenance, ConditionType::Drained).filter(|drained| drained.status != "True")?;
     status(maintenance).first_drained.as_ref().map(|_| drained.last_transition_time.0)
 }
 

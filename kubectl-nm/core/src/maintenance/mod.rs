@@ -24,8 +24,8 @@ pub use fields::{
     pending_pods, roll_name, status, uid, waiting_pods,
 };
 pub use headline::{
-    drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed, is_ending, kept_by_roll,
-    pods_gone, reason, stop_progress,
+    drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed, is_ending,
+    kept_by_roll, pods_gone, reason, stop_progress,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

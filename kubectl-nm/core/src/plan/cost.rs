@@ -17,6 +17,7 @@ use crate::plan::harm::{self, Harm, harms};
 use crate::plan::leader;
 use crate::plan::planning::{Planning, PodKind};
 use crate::plan::report::PlanReport;
+use crate::plan::slow_pods::SlowPods;
 use crate::plan::time_limit::TimeLimit;
 use crate::plan::unread::{Unread, UnreadReason};
 use crate::terminal::text::{Line, Style, counted};
@@ -29,6 +30,8 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(2);
 pub struct DrainCost {
     /// What would be harmed.
     pub harms: Vec<Harm>,
+    /// The pods that may take long to terminate.
+    pub slow: Vec<SlowPods>,
     /// What is not known.
     pub unknown: Vec<Unread>,
 }
@@ -37,6 +40,11 @@ impl DrainCost {
     /// The lines about what would be harmed; none if nothing would be.
     pub fn harm_lines(&self) -> Vec<Line> {
         harm::lines(&self.harms)
+    }
+
+    /// The lines about what harms nothing and takes long.
+    pub fn slow_lines(&self) -> Vec<Line> {
+        self.slow.iter().map(SlowPods::line).collect()
     }
 
     /// Whether some of it has not arrived in time, which says nothing about what would be harmed.
@@ -62,6 +70,7 @@ impl DrainCost {
             };
             lines.push(Line::default().with(style, words));
         }
+        lines.extend(self.slow_lines());
         lines.extend(self.unknown_line());
         lines
     }
@@ -83,17 +92,17 @@ pub async fn assess(
         Ok(Err(unread)) => (None, vec![unread]),
         Err(too_late) => (None, vec![Unread::too_late("whether a reconciler leads", too_late)]),
     };
-    let harms = match plan {
+    let (harms, slow) = match plan {
         Ok(report) => {
             unknown.extend(report.unknown.iter().cloned());
-            harms(&report, gap.as_ref())
+            (harms(&report, gap.as_ref()), report.slow)
         }
         Err(unread) => {
             unknown.push(unread);
-            gap.map(Harm::NobodyLeads).into_iter().collect()
+            (gap.map(Harm::NobodyLeads).into_iter().collect(), Vec::new())
         }
     };
-    DrainCost { harms, unknown }
+    DrainCost { harms, slow, unknown }
 }
 
 /// The plan of what has been read in time, with the answers to evictions that have arrived.

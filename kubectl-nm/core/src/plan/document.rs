@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::plan::harm::{Harm, harms};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
+use crate::plan::slow_pods::SlowPods;
 use crate::plan::text;
 use crate::plan::volume_detach::DetachReport;
 
@@ -34,6 +35,7 @@ pub fn document(report: &PlanReport) -> Value {
         "budgets": budgets,
         "capacity": report.capacity.as_ref().map(capacity),
         "harms": harms(report, None).iter().map(Harm::document).collect::<Vec<_>>(),
+        "slowToTerminate": report.slow.iter().map(SlowPods::document).collect::<Vec<_>>(),
         "lacksCapacity": report.capacity.as_ref().map(|_| report.lacks_capacity()),
         "maxUnavailable": {"limit": limit, "from": from},
         "warnings": report.warnings,

@@ -31,6 +31,7 @@ use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_workload;
+use crate::plan::slow_pods::SlowPods;
 use crate::plan::unread::Unread;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
@@ -58,6 +59,8 @@ pub struct PlanReport {
     pub(crate) failing_jobs: Vec<PodReference>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
+    /// The pods that may take long to terminate; empty without access to pods.
+    pub(crate) slow: Vec<SlowPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
 }
@@ -166,6 +169,8 @@ impl PlanReport {
         let outages = outages.unwrap_or_default();
         let failing_jobs = forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
         let failing_jobs = failing_jobs.unwrap_or_default();
+        let drain = |node: &str| drain_of(node, requested, snapshot);
+        let slow = forecast.as_ref().map(|forecast| SlowPods::of(forecast, drain)).unwrap_or_default();
         let limit = snapshot.limit.clone();
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
         let lacking =
@@ -184,6 +189,7 @@ impl PlanReport {
             outages,
             failing_jobs,
             lacking,
+            slow,
             growing,
         }
     }

@@ -17,6 +17,7 @@ use crate::maintenance::roll::stay_words;
 use crate::plan::harm::{self, Harm};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
+use crate::plan::slow_pods::SlowPods;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -209,6 +210,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     }
     lines.extend(report.unknown.iter().map(|what| unknown(&what.to_string())));
     lines.extend(load_balancers(&report.nodes));
+    lines.extend(report.slow.iter().map(SlowPods::line));
     lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
     lines.extend(report.nodes.iter().filter_map(node));
     lines

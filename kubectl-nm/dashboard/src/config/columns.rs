@@ -32,7 +32,10 @@ const MAINTENANCES: &[ColumnEntry] = &[
     shown("percent", "the percentage of the pods that are gone"),
     shown("pods", "the pods that are gone, of those that have to leave"),
     shown("blocked", "the blocked pods"),
-    shown("elapsed", "the time of the drain; before it begins, the age of the maintenance"),
+    shown(
+        "elapsed",
+        "the time of the drain until the node was first drained; while pods leave that came later, the time since then; before it begins, the age of the maintenance",
+    ),
     shown("why", "why it is in its state"),
     hidden("reason", "the reason for the maintenance (spec.reason)"),
     hidden("creator", "the roll that created it, or else the program"),

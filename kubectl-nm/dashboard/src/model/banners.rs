@@ -25,7 +25,7 @@ impl Model {
         }
         let of_nodes = self.unready_banner();
         let banners = self.leader_banner().into_iter().chain(self.halt_banners());
-        banners.chain(of_nodes).chain(self.view_banner()).collect()
+        banners.chain(of_nodes).chain(self.outage_banner()).chain(self.view_banner()).collect()
     }
 
     fn freshness_banner(&self) -> Option<Banner> {
@@ -102,6 +102,20 @@ impl Model {
         let ago = age(self.now.duration_since(halt.at).as_secs().max(0));
         let resume = nm_command(&self.options.kubectl, &format!("roll resume {}", shell_quoted(roll)));
         format!("Roll {roll} halted {ago} ago ({resume} continues it): {}", halt.message)
+    }
+
+    /// The workloads that the drain of the open node has left without a ready pod.
+    fn outage_banner(&self) -> Option<Banner> {
+        let open = self.open.as_ref().filter(|open| !open.outages.down.is_empty())?;
+        let down = &open.outages.down;
+        let (are, them) = if down.len() == 1 { ("workload is", "it") } else { ("workloads are", "them") };
+        let explain = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(&open.name)));
+        let words = format!(
+            "{} {are} down since pods of {them} left; see {explain}: {}",
+            down.len(),
+            first_names(down)
+        );
+        Some((words, true))
     }
 
     /// A notice about the open node, or about what is not known of all nodes.

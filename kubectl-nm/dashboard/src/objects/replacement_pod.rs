@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use nm_core::explain::obstacle::{Obstacle, crash_loop};
+use nm_core::explain::obstacle_wording::crash_loop_words;
 use serde::{Deserialize, Serialize};
 
 use crate::objects::node_pod::PodId;
@@ -44,6 +46,9 @@ pub(crate) enum WaitsFor {
     Start,
     /// A container does not start, such as for its image.
     Container { name: String, reason: String, message: String },
+    /// A container exits again and again. The reason is empty if the exit code says as much.
+    #[serde(rename_all = "camelCase")]
+    CrashLoop { name: String, exit_code: Option<i32>, reason: String, restarts: i32 },
     /// The startup probe of a container that runs.
     StartupProbe(String),
     /// The readiness probe of a container that runs.
@@ -57,7 +62,9 @@ impl ReplicaState {
         match self {
             Self::Ready => "Ready",
             Self::Waiting(WaitsFor::Node { .. }) => "Unscheduled",
-            Self::Waiting(WaitsFor::Start | WaitsFor::Container { .. }) => "Starting",
+            Self::Waiting(WaitsFor::Start | WaitsFor::Container { .. } | WaitsFor::CrashLoop { .. }) => {
+                "Starting"
+            }
             Self::Waiting(_) => "NotReady",
             Self::Terminating => "Terminating",
             Self::Finished => "Finished",
@@ -68,7 +75,7 @@ impl ReplicaState {
     pub(crate) fn is_stuck(&self) -> bool {
         match self {
             Self::Waiting(WaitsFor::Node { reason, .. }) => !reason.is_empty(),
-            Self::Waiting(WaitsFor::Container { .. }) => true,
+            Self::Waiting(WaitsFor::Container { .. } | WaitsFor::CrashLoop { .. }) => true,
             _ => false,
         }
     }
@@ -87,6 +94,9 @@ impl ReplicaState {
             WaitsFor::Node { reason, message } => joined(&[reason, message]),
             WaitsFor::Start => String::from("its containers are being created"),
             WaitsFor::Container { name, reason, message } => joined(&[name, reason, message]),
+            WaitsFor::CrashLoop { name, exit_code, reason, restarts } => {
+                crash_loop_words(name, *exit_code, reason, *restarts)
+            }
             WaitsFor::StartupProbe(name) => format!("waits for the startup probe of {name}"),
             WaitsFor::ReadinessProbe(name) => format!("waits for the readiness probe of {name}"),
             WaitsFor::ReadinessGate => String::from("waits for its readiness gates"),
@@ -157,6 +167,15 @@ fn waits_for(status: &PodStatus) -> WaitsFor {
         let state = container.state.as_ref()?;
         let ended = state.terminated.as_ref().filter(|_| !container.ready);
         let ended = ended.filter(|ended| ended.reason.as_deref() != Some("Completed"));
+        let is_waiting_to_restart = state
+            .waiting
+            .as_ref()
+            .is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"));
+        if (is_waiting_to_restart || (ended.is_some() && container.restart_count > 0))
+            && let Obstacle::CrashLoop { container: name, exit_code, reason } = crash_loop(container)
+        {
+            return Some(WaitsFor::CrashLoop { name, exit_code, reason, restarts: container.restart_count });
+        }
         let (reason, message) = match &state.waiting {
             Some(waiting) => (&waiting.reason, &waiting.message),
             None => ended.map(|ended| (&ended.reason, &ended.message))?,
@@ -239,7 +258,14 @@ mod tests {
         check("n2", &of_main(&[creating, image]), "Starting", text, true);
         let init = json!([waits("migrate", "CrashLoopBackOff", "")]);
         let status = containers(init, json!([waits("web", "PodInitializing", "")]));
-        check("n2", &status, "Starting", "migrate: CrashLoopBackOff", true);
+        check("n2", &status, "Starting", "container migrate keeps exiting, 0 restarts so far", true);
+        let mut crashing = waits("c", "CrashLoopBackOff", "back-off 40s restarting failed container");
+        crashing["restartCount"] = json!(5);
+        crashing["lastState"] = json!({"terminated": {"exitCode": 7, "reason": "Error"}});
+        let words = "container c keeps exiting with exit code 7, 5 restarts so far";
+        check("n2", &of_main(&[crashing]), "Starting", words, true);
+        let again = json!({"name": "c", "restartCount": 5, "state": {"terminated": {"exitCode": 7, "reason": "Error"}}});
+        check("n2", &of_main(&[again]), "Starting", words, true);
         let init = json!([{"name": "migrate", "state": {"terminated": {"reason": "Completed"}}}]);
         let status = containers(init, json!([runs("web", false, true)]));
         check("n2", &status, "NotReady", "waits for the readiness probe of web", false);

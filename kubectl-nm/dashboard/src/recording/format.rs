@@ -270,6 +270,7 @@ impl RecordedMessage {
             | Message::Planned { .. }
             | Message::PodFacts { .. }
             | Message::CauseFacts { .. }
+            | Message::Outages { .. }
             | Message::Output { .. }
             | Message::Answered { .. }
             | Message::ProgramOutput(_)

@@ -289,6 +289,7 @@ impl Player {
             | Effect::WatchWholeNodes
             | Effect::CountPods(_)
             | Effect::ReadCauses { .. }
+            | Effect::ReadOutages(_)
             | Effect::CancelPlan
             | Effect::StopReading => None,
             Effect::Plan(_)

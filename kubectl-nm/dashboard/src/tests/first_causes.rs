@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::message::{Effect, Message};
 use crate::model::Model;
+use crate::tests::painted::text;
 use crate::tests::scenes::{node, now, options, send};
 
 fn cart() -> PodReference {
@@ -18,7 +19,7 @@ fn cart() -> PodReference {
 /// What a tick asks for, except that nodes are followed.
 fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
     let mut effects = send(model, Message::Tick(now() + SignedDuration::from_secs(seconds)));
-    effects.retain(|effect| !matches!(effect, Effect::Follow(_)));
+    effects.retain(|effect| !matches!(effect, Effect::Follow(_) | Effect::ReadOutages(_)));
     effects
 }
 
@@ -69,6 +70,24 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
         remedy.command,
         r#"kubectl -n shop patch pdb cart --type=merge -p '{"spec":{"maxUnavailable":1}}'"#
     );
+}
+
+#[test]
+fn workloads_that_are_down_since_pods_left_before_the_node_was_opened_are_named() {
+    let mut model = node(options());
+    let effects: Vec<Effect> = (1..4)
+        .flat_map(|second| send(&mut model, Message::Tick(now() + SignedDuration::from_secs(second))))
+        .collect();
+    let reads = effects.iter().filter(|effect| matches!(effect, Effect::ReadOutages(_)));
+    assert_eq!(reads.count(), 1, "{effects:?}");
+    let down = vec![String::from("shop/deploy/solo"), String::from("shop/deploy/crash")];
+    send(&mut model, Message::Outages { node: "worker-07".into(), down });
+    let screen = text(&model);
+    for expected in ["2 workloads are down", "kubectl nm explain worker-07", "shop/deploy/solo"] {
+        assert!(screen.contains(expected), "{expected}: {screen}");
+    }
+    send(&mut model, Message::Outages { node: "worker-07".into(), down: vec![] });
+    assert!(!text(&model).contains("down since"), "{}", text(&model));
 }
 
 #[test]

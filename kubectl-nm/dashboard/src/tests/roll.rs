@@ -91,7 +91,7 @@ impl Scene {
         let mut scene = Self::working();
         scene.progress.remove(0);
         scene.record.done =
-            DoneNodes { nodes: 1, pods: 12, seconds: 190, slowest_seconds: 190, ..DoneNodes::default() };
+            DoneNodes { nodes: 1, pods: 12, seconds: 210, slowest_seconds: 210, ..DoneNodes::default() };
         scene.record.released = vec!["worker-1".into()];
         scene.record.worked_millis = 210_000;
         scene

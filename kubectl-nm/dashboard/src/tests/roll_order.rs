@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::message::Message;
 use crate::model::Model;
+use crate::model::lists::listing::Rows;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::scenes::{ago, empty, maintenance, options, send, set_watch};
 

@@ -64,7 +64,8 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
         let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
         assert!(row.contains(why), "{row}\n{shown}");
         assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");
-        assert!(shown.contains("kubectl nm roll status k2"), "{shown}");
+        let alone = self::shown(vec![of_roll("node-09", planned(), "Planned", Some(state))], 145, 24);
+        assert!(alone.contains("kubectl nm roll status k2"), "{alone}");
         // Its program has ended, and its command with it.
         let acting = if is_run { "roll k2 runs its action" } else { "nobody runs roll k2 now" };
         assert!(shown.contains(acting), "{shown}");

@@ -1,8 +1,10 @@
-//! The first causes behind the budgets of the open node.
+//! The first causes behind the budgets of the open node, and the workloads that its drain has left without a ready pod.
+
+use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
-use nm_core::maintenance::Reconcilers;
+use nm_core::maintenance::{Reconcilers, State, pods_gone, status};
 
 use crate::message::Effect;
 use crate::model::Model;
@@ -18,6 +20,25 @@ pub(super) fn read(model: &mut Model) -> Option<Effect> {
     let all = model.fleet.maintenances_by_node().into_values().map(AsRef::as_ref);
     let in_maintenance = ClusterFacts::of_maintenances(all).in_maintenance;
     Some(Effect::ReadCauses { node: open.name.clone(), wanted, in_maintenance })
+}
+
+/// What has to be read to name the workloads that the drain of the open node has left without a ready pod.
+pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
+    if model.options.is_replay() {
+        return None;
+    }
+    let open = model.open.as_mut()?;
+    let maintenance = model.fleet.maintenance_of(&open.name)?;
+    let gone = usize::try_from(pods_gone(status(maintenance))).unwrap_or(0);
+    let is_unseen = State::of(maintenance) != State::Stopping && gone > open.pods.gone();
+    let is_due = open.outages.begin(is_unseen, model.now);
+    is_due.then(|| Effect::ReadOutages(Arc::clone(maintenance)))
+}
+
+pub(super) fn apply_outages(model: &mut Model, node: &str, down: Vec<String>) {
+    if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
+        open.outages.down = down;
+    }
 }
 
 pub(super) fn apply(model: &mut Model, node: &str, facts: &ClusterFacts) {

@@ -79,7 +79,10 @@ fn a_maintenance_without_an_owner_stays_and_goes_on_when_its_node_returns() {
     world.run_to("n0", Step::Draining);
     world.delete_node("n0");
     wait(&mut world, 30);
-    assert_eq!(world.detail("n0"), "the node does not exist: waits for its return");
+    assert_eq!(
+        world.detail("n0"),
+        "the node does not exist: waits for its return, or for `kubectl nm roll resume r --skip n0`"
+    );
     world.return_node("n0");
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "the node has returned: waits for nm-reconciler");

@@ -114,6 +114,7 @@ pub(super) async fn run(
         reason: args.request.reason(),
         runs: runs.as_deref(),
         harms: &harms,
+        slow: &[],
         unknown: forecasts.unknown.as_ref(),
         is_late: false,
     };

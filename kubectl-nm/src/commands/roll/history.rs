@@ -9,13 +9,13 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::wait_reporter::timestamp;
+use nm_roll::error::RollError;
 use nm_roll::in_cluster::history::{self, History, NodeHistory, Outcome, RollEnding, RollHistory};
 use serde_json::{Value, json};
 
-/// Prints the history of a roll. Without one, or without permission to read it, the roll is `unknown`.
+/// Prints the history of a roll. Without one, or without permission to read it, nothing is known of the roll.
 pub(super) async fn print(
     name: &str,
-    unknown: Error,
     output: OutputFormat,
     cluster: &Cluster,
     out: &mut Output,
@@ -23,7 +23,7 @@ pub(super) async fn print(
     let stored = objects::get(cluster, &history::config_map(name)).await.ok().flatten();
     let Some(History { roll: Some(roll), nodes }) = stored.as_ref().map(|stored| History::of(stored).over())
     else {
-        return Err(unknown);
+        return Err(RollError::Forgotten(name.to_owned()).into());
     };
     let mut nodes: Vec<(String, NodeHistory)> = nodes.into_iter().collect();
     nodes.sort_by_key(|(_, node)| node.ended);

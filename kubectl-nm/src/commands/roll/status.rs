@@ -28,6 +28,7 @@ use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
+use nm_shared::cluster::node;
 use serde_json::{Value, json};
 
 use super::args::StatusArgs;
@@ -47,6 +48,8 @@ struct RollStatus {
     job: Option<RollJob>,
     /// Whether a program runs it, or a Job is about to.
     is_run: bool,
+    /// The node that halted it, if that does not exist or is not Ready.
+    off: Option<String>,
 }
 
 /// The state of a roll, for programs.
@@ -81,7 +84,7 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let printed = print(&all, nodes.as_deref(), &seen, args.name.as_deref(), args.output, out);
     match (printed, &args.name) {
         (Err(error), Some(name)) if matches!(error.above(), Some(RollError::Unknown(_))) => {
-            history::print(name, error, args.output, cluster, out).await?;
+            history::print(name, args.output, cluster, out).await?;
         }
         (printed, _) => printed?,
     }
@@ -100,7 +103,8 @@ pub(crate) struct SeenJobs {
 impl SeenJobs {
     async fn read(args: &StatusArgs, all: &[NodeMaintenance], cluster: &Cluster) -> Self {
         let name = args.name.as_deref();
-        let names: BTreeSet<&str> = name.map_or_else(|| roll_names(all), |name| vec![name]).into_iter().collect();
+        let names: BTreeSet<&str> =
+            name.map_or_else(|| roll_names(all), |name| vec![name]).into_iter().collect();
         let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
         let shown = name.and_then(|name| Roll::find(name, &objects).ok().flatten());
         let problems = async {
@@ -219,7 +223,13 @@ impl RollStatus {
             (None, None, None) => (StatusWord::NotRunning, format!("not running{unread}")),
         };
         let is_run = job.is_some_and(|job| job.words().is_some()) || is_seen(&record, now);
-        Self { roll, record, progress, state, sentence, finisher, job: job.cloned(), is_run }
+        let halted = record.halt.as_ref().map(|halt| halt.node.as_str()).filter(|node| !node.is_empty());
+        let is_off = |name: &&str| {
+            let named = |nodes: &[Node]| nodes.iter().find(|node| node.name_any() == **name).cloned();
+            nodes.is_some_and(|nodes| !named(nodes).is_some_and(|node| node::reports_ready(&node)))
+        };
+        let off = halted.filter(is_off).filter(|_| state == StatusWord::Halted).map(str::to_owned);
+        Self { roll, record, progress, state, sentence, finisher, job: job.cloned(), is_run, off }
     }
 }
 
@@ -290,6 +300,8 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             [] => String::new(),
             again => format!(", and runs the action of {} again", again.join(", ")),
         };
+        let skip = status.off.as_ref().map(|node| format!("; with --skip {node}, without that node"));
+        let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
         let begun: Vec<&str> = begun.map(RollNode::node).collect();
         let returned = match (status.state, begun.as_slice()) {
@@ -299,7 +311,10 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         // Commands and Jobs would have to be repeated.
         let is_confirmed_by_yes = roll.settings.actions().next().is_none() && !out.can_ask();
         let confirmed = if is_confirmed_by_yes { " --yes" } else { "" };
-        out.hint(&format!("{returned}`kubectl nm roll resume {}{confirmed}` continues it{again}", roll.name));
+        out.hint(&format!(
+            "{returned}`kubectl nm roll resume {}{confirmed}` continues it{again}{skip}",
+            roll.name
+        ));
     }
     Ok(())
 }

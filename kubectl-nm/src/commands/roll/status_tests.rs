@@ -190,6 +190,7 @@ fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
 #[test]
 fn the_pod_of_a_nodes_job_that_does_not_start_shows_why() {
     let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+    object.metadata.uid = Some("u".to_owned());
     let runner = json!({"id": "x", "who": "ada@laptop", "at": Timestamp::now()});
     object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "runner": runner}).to_string());
     let why = "pod r-0-x: ErrImagePull: no such image";
@@ -198,4 +199,24 @@ fn the_pod_of_a_nodes_job_that_does_not_start_shows_why() {
     let (mut out, captured) = output();
     print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
     assert!(captured.data().contains(why), "{}", captured.data());
+}
+
+#[test]
+fn a_roll_that_a_lost_node_has_halted_names_how_to_go_on_without_it() {
+    let hints = |conditions: Value| {
+        let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+        object.metadata.uid = Some("u".to_owned());
+        let halt = json!({"node": "n1", "message": "node n1 is not back", "at": Timestamp::now()});
+        object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "halt": halt}).to_string());
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1"},
+            "status": {"conditions": conditions}}))
+        .unwrap();
+        let (mut out, captured) = output();
+        print(&[object], Some(&[node]), &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out)
+            .unwrap();
+        captured.messages()
+    };
+    let skip = "; with --skip n1, without that node";
+    assert!(hints(json!([{"type": "Ready", "status": "Unknown"}])).contains(skip));
+    assert!(!hints(json!([{"type": "Ready", "status": "True"}])).contains(skip));
 }

@@ -8,8 +8,8 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended, drained_again_since, hold, is_ending,
-    pods_gone, reason, roll_name, status, stop_progress, uid,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended,
+    drained_again_since, hold, is_ending, pods_gone, reason, roll_name, status, stop_progress, uid,
 };
 use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
@@ -57,7 +57,7 @@ pub(crate) struct FleetRow {
     /// Whether its roll is at work with the drained node.
     is_at_work: bool,
     /// Whether its roll has halted because of the node.
-    pub(super) has_halted_roll: bool,
+    has_halted_roll: bool,
     /// Since when nm-reconciler returns the node to service, unless it was deleted; none if it does not.
     pub(super) ending_since: Option<Timestamp>,
     namespaces: Vec<String>,
@@ -130,6 +130,11 @@ impl FleetRow {
         let state = self.state.map(|state| if self.is_at_work { State::Draining } else { state });
         // Nodes without a maintenance come last.
         (self.state.is_none(), !self.has_halted_roll, state, self.is_at_work, Reverse(self.blocked))
+    }
+
+    /// The same row, of a node that has halted its roll if `has_halted`.
+    pub(super) fn of_halted_roll(self, has_halted: bool) -> Self {
+        Self { has_halted_roll: has_halted, ..self }
     }
 
     pub(crate) fn idle(node: &str) -> Self {

@@ -112,9 +112,8 @@ impl Fleet {
     fn row(&self, maintenance: &NodeMaintenance) -> FleetRow {
         let row = FleetRow::of(maintenance);
         let roll = row.roll.as_ref().filter(|_| !self.halted.is_empty());
-        let has_halted_roll =
-            roll.is_some_and(|roll| self.halted.contains(&(row.node.clone(), roll.clone())));
-        FleetRow { has_halted_roll, ..row }
+        let has_halted = roll.is_some_and(|roll| self.halted.contains(&(row.node.clone(), roll.clone())));
+        row.of_halted_roll(has_halted)
     }
 
     /// Takes over which nodes have halted their rolls: only one maintenance of a roll shows that.
@@ -124,20 +123,19 @@ impl Fleet {
         let changed: Vec<String> =
             before.symmetric_difference(&self.halted).map(|(node, _)| node.clone()).collect();
         let is_changed = |object: &&Arc<NodeMaintenance>| changed.contains(&object.spec.node_name);
-        let objects: Vec<_> = match changed.is_empty() {
-            true => Vec::new(),
-            false => self.tracker.cache().all().filter(is_changed).cloned().collect(),
-        };
-        for object in objects.iter().filter(|object| self.is_in_scope(&object.spec.node_name)) {
-            let row = self.row(object);
-            self.rows.upsert(row);
+        if changed.is_empty() {
+            return;
         }
+        let objects = self.tracker.cache().all().filter(is_changed);
+        let objects = objects.filter(|object| self.is_in_scope(&object.spec.node_name));
+        let rows: Vec<FleetRow> = objects.map(|object| self.row(object)).collect();
+        rows.into_iter().for_each(|row| self.rows.upsert(row));
     }
 
     fn refresh(&mut self) {
         self.note_halts();
-        let rows = &self.rows;
-        self.marked.retain(|key| rows.get(key).is_some());
+        let Self { rows, marked, .. } = self;
+        marked.retain(|key| rows.get(key).is_some());
         self.blockers = self.count_blockers();
     }
 
@@ -275,10 +273,10 @@ impl Fleet {
         self.rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         let selected = self.rows.chosen().map(|row| (row.key().to_owned(), row.node.clone()));
         let objects = self.tracker.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
-        let mut rows: Vec<FleetRow> = objects.map(|object| self.row(object)).collect();
+        let rows: Vec<FleetRow> = objects.map(|object| self.row(object)).collect();
         let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
         let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());
-        rows.extend(idle.map(FleetRow::idle));
+        let rows: Vec<FleetRow> = rows.into_iter().chain(idle.map(FleetRow::idle)).collect();
         self.rows.replace(rows);
         if let Some((key, node)) = selected {
             self.select_again(&key, &node);

@@ -202,6 +202,11 @@ impl PodList {
         rows.filter(|row| had_to_go(row)).count()
     }
 
+    /// How many of the shown pods are gone.
+    pub(crate) fn gone(&self) -> usize {
+        self.rows.all().filter(|row| row.progress.state == Some(PodState::Gone)).count()
+    }
+
     /// When the last grace period of the pods that terminate ends.
     pub(crate) fn last_deadline(&self) -> Option<Timestamp> {
         let terminates = |row: &&PodRow| row.progress.state == Some(PodState::Terminating);

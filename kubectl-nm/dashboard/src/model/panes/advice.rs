@@ -2,11 +2,13 @@
 
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
+use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
 use nm_core::explain::remedy::{self, Case, Remedy};
+use nm_core::explain::roll_causes::skip_command;
 use nm_core::maintenance::{Reconcilers, State, blocked_pods};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::text::harmless;
-use nm_shared::{NodeMaintenance, PodState};
+use nm_shared::{BlockReason, NodeMaintenance, PodState};
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::fleet::node_row::NodeRow;
@@ -14,6 +16,7 @@ use crate::model::lists::listing::Row;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::model::{Model, OpenNode};
+use crate::objects::replacement_pod::{ReplicaState, WaitsFor};
 
 impl Model {
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -69,8 +72,14 @@ impl Model {
         let TreeItem::Replacement { replica, message } = &row.item else { return None };
         let id = &replica.id;
         let (namespace, name) = (shell_quoted(&id.namespace), shell_quoted(&id.name));
-        let command = format!("{} -n {namespace} describe pod {name}", self.options.kubectl);
-        let advice = String::from("See what the replacement waits for");
+        let kubectl = format!("{} -n {namespace}", self.options.kubectl);
+        let (advice, command) = match &replica.state {
+            ReplicaState::Waiting(WaitsFor::CrashLoop { name: container, .. }) => {
+                (CRASH_LOOP_ADVICE, format!("{kubectl} logs {name} {}", previous_log(container)))
+            }
+            _ => ("See what the replacement waits for", format!("{kubectl} describe pod {name}")),
+        };
+        let advice = advice.to_owned();
         (!message.is_empty())
             .then(|| (format!("{}/{}: {message}", id.namespace, id.name), Remedy { advice, command }))
     }
@@ -136,7 +145,15 @@ pub(crate) fn remedy_of_blocked(maintenance: &NodeMaintenance, kubectl: &str) ->
         reason: pod.reason,
         facts: &pod.facts,
     };
-    Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
+    let skip = skip_command(maintenance, kubectl).filter(|_| pod.reason == BlockReason::NodeNotReady);
+    let remedy = match skip {
+        Some(command) => {
+            let advice = String::from("Make the node Ready, or continue the roll without it");
+            Remedy { advice, command }
+        }
+        None => remedy::remedy(&case),
+    };
+    Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy))
 }
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.

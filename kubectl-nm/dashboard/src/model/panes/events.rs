@@ -64,6 +64,7 @@ impl NodeEvents {
         let mut latest: Vec<NodeEvent> =
             self.by_uid.values().filter(|event| self.concerns(event)).cloned().collect();
         latest.sort_by(|a, b| (b.at, &a.reason, &a.note).cmp(&(a.at, &b.reason, &b.note)));
+        latest.dedup_by(|a, b| a.is_about_same(b));
         latest.truncate(SHOWN);
         self.latest = latest;
     }
@@ -84,6 +85,17 @@ impl NodeEvents {
     fn insert(&mut self, event: &Arc<Event>) {
         let key = event.uid().unwrap_or_else(|| event.name_any());
         self.by_uid.insert(key, NodeEvent::from(event.as_ref()));
+    }
+}
+
+impl NodeEvent {
+    /// Whether one of two events is about the maintenance, and the other reports the same at the same time of its node.
+    fn is_about_same(&self, other: &Self) -> bool {
+        let second = |event: &Self| event.at.map(Timestamp::as_second);
+        let apart = second(self).zip(second(other)).map_or(0, |(one, two)| (one - two).abs());
+        self.maintenance.is_some() != other.maintenance.is_some()
+            && (&self.reason, &self.note, self.count) == (&other.reason, &other.note, other.count)
+            && apart <= 1
     }
 }
 
@@ -153,6 +165,29 @@ mod tests {
         assert_eq!(shown(&events), ["Drained", "Recordoned"], "also once it is gone");
         events.show(Some(&maintenance("newest", 20)));
         assert!(shown(&events).is_empty());
+    }
+
+    #[test]
+    fn an_event_about_both_the_node_and_its_maintenance_is_shown_once() {
+        let about = |name: &str, kind: &str, note: &str, second: u32| {
+            let at = format!("2026-01-01T00:00:{second:02}.000000Z");
+            event(
+                name,
+                json!({"reason": "RecordonNode", "note": note, "metadata": {}, "eventTime": at,
+                    "regarding": {"kind": kind, "uid": kind}}),
+            )
+        };
+        let mut events = NodeEvents::default();
+        events.apply(&WatchChange::Listed(vec![
+            about("a", "NodeMaintenance", "cordoned again", 5),
+            about("b", "Node", "cordoned again", 5),
+            about("c", "NodeMaintenance", "cordoned again", 20),
+            about("d", "Node", "cordoned again", 21),
+            about("e", "Node", "another", 21),
+            about("f", "Node", "cordoned again", 40),
+        ]));
+        let shown: Vec<&str> = events.latest().iter().map(|event| event.note.as_str()).collect();
+        assert_eq!(shown, ["cordoned again", "another", "cordoned again", "cordoned again"]);
     }
 
     #[test]
