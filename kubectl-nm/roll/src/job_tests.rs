@@ -1,7 +1,7 @@
 use nm_core::testing::fake_server::{cluster, failure};
 
 use super::*;
-use crate::record::{ActionRecord, Step};
+use crate::record::{ActionRecord, RollNode, Step};
 use crate::settings::RollSettings;
 
 const CONTAINER: &str = "{name: a, image: i, command: [upgrade], args: ['--node={}']}";
@@ -189,4 +189,28 @@ async fn no_more_of_what_a_job_prints_is_read_than_is_shown() {
     });
     let lines = log(&cluster, &of_node(&valid(), "r", "n1", &record(None))).await;
     assert_eq!(lines.len(), MAX_LOG_PODS);
+}
+
+#[tokio::test]
+async fn the_pods_of_all_jobs_of_a_roll_that_do_not_start_are_found_by_one_request() {
+    let node = |name: &str, attempt: u32| {
+        let object = nm_core::testing::objects::requested(name);
+        RollNode { object: std::sync::Arc::new(object), record: record(Some(attempt)), revision: None }
+    };
+    let settings = json!({"waves": [2], "maxUnavailable": 2, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "action": {"job": valid()}});
+    let settings: RollSettings = serde_json::from_value(settings).unwrap();
+    let nodes = vec![node("n1", 1), node("n2", 2)];
+    let roll = Roll { name: "r".into(), settings, nodes, record: None };
+    let of = |attempt: u32| of_node(&valid(), "r", "n", &record(Some(attempt)))["metadata"]["name"].clone();
+    let pod = |job: Value, reason: &str| {
+        let waiting = json!({"state": {"waiting": {"reason": reason}}});
+        json!({"metadata": {"name": "p", "labels": {JOB_NAME_LABEL: job}}, "status": {"containerStatuses": [waiting]}})
+    };
+    let pods =
+        json!({"metadata": {}, "items": [pod(of(1), "ContainerCreating"), pod(of(2), "ErrImagePull")]});
+    let (cluster, requests) = cluster(move |_, _| (200, pods.clone()));
+    let problems = problems(&cluster, &roll).await;
+    assert_eq!(problems, [("n2".to_owned(), "pod p: ErrImagePull".to_owned())].into());
+    assert_eq!(requests.lock().unwrap().len(), 1);
 }

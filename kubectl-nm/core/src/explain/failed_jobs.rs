@@ -114,20 +114,16 @@ mod tests {
         let known = Some((1, "BackoffLimitExceeded".to_owned()));
         assert_eq!(left(&exceeded(), stopped("batch-x7k2p", "n1", 10)), known);
         assert_eq!(left(&exceeded(), stopped("batch-0-x7k2p", "n1", 10)), known, "it is indexed");
-        for (job, pod, why) in [
-            (exceeded(), stopped("batch-x7k2p", "n2", 10), "another node"),
-            (exceeded(), stopped("batch-x7k2p", "n1", 4), "before the drain"),
-            (exceeded(), stopped("batch-x7k2p", "n1", 21), "after it had failed"),
-            (exceeded(), stopped("batch-etl-x7k2p", "n1", 10), "another Job"),
-            (
-                job("BackoffLimitExceeded", &[("FailureTarget", 8), ("Failed", 20)]),
-                stopped("batch-x7k2p", "n1", 10),
-                "the Job has ended the pod",
-            ),
-            (job("DeadlineExceeded", &[("Failed", 20)]), stopped("batch-x7k2p", "n1", 10), "its own time"),
-            (job("CompletionsReached", &[("Complete", 20)]), stopped("batch-x7k2p", "n1", 10), "complete"),
-        ] {
-            assert_eq!(left(&job, pod), None, "{why}");
-        }
+        let none = |job: &Job, name: &str, node: &str, second: u32, why: &str| {
+            assert_eq!(left(job, stopped(name, node, second)), None, "{why}");
+        };
+        none(&exceeded(), "batch-x7k2p", "n2", 10, "another node");
+        none(&exceeded(), "batch-x7k2p", "n1", 4, "before the drain");
+        none(&exceeded(), "batch-x7k2p", "n1", 21, "after it had failed");
+        none(&exceeded(), "batch-etl-x7k2p", "n1", 10, "another Job");
+        let ends_pods = job("BackoffLimitExceeded", &[("FailureTarget", 8), ("Failed", 20)]);
+        none(&ends_pods, "batch-x7k2p", "n1", 10, "the Job has ended the pod");
+        none(&job("DeadlineExceeded", &[("Failed", 20)]), "batch-x7k2p", "n1", 10, "its own time");
+        none(&job("CompletionsReached", &[("Complete", 20)]), "batch-x7k2p", "n1", 10, "complete");
     }
 }

@@ -63,7 +63,9 @@ impl Served {
         match reported.filter_map(|warning| warning.first).min() {
             Some(first) if first.duration_since(created) > SOON => Self::Until(first),
             Some(_) => Self::Never,
-            None if containers.iter().all(|container| is_explained_by_restarts(container, created)) => Self::Never,
+            None if containers.iter().all(|container| is_explained_by_restarts(container, created)) => {
+                Self::Never
+            }
             None => Self::Unknown,
         }
     }
@@ -75,7 +77,8 @@ fn is_explained_by_restarts(container: &ContainerStatus, created: Timestamp) -> 
         return true;
     }
     let ended = |state: &Option<ContainerState>| state.as_ref()?.terminated.as_ref()?.finished_at.clone();
-    let longest = MAX_BACKOFF.saturating_add(SOON).saturating_mul(container.restart_count).saturating_add(SOON);
+    let longest =
+        MAX_BACKOFF.saturating_add(SOON).saturating_mul(container.restart_count).saturating_add(SOON);
     let last = ended(&container.state).or_else(|| ended(&container.last_state));
     last.is_some_and(|at| at.0.duration_since(created) <= longest)
 }

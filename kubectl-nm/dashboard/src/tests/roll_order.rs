@@ -32,7 +32,7 @@ fn drained(node: &str, step: &str) -> NodeMaintenance {
 }
 
 /// The anchor of the roll shows that it has halted, or that it runs.
-fn anchored(mut object: NodeMaintenance, halt: Value) -> NodeMaintenance {
+fn anchored(mut object: NodeMaintenance, halt: &Value) -> NodeMaintenance {
     let annotations = object.metadata.annotations.get_or_insert_default();
     let state = json!({"revision": if halt.is_null() { 3 } else { 4 }, "halt": halt});
     annotations.insert("kubectl-nm.dev/roll-state".to_owned(), state.to_string());
@@ -51,7 +51,7 @@ fn the_node_at_work_is_above_planned_ones_and_one_that_halted_the_roll_at_the_to
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
     let blocked = json!({"phase": "Running", "evictionPods": 1, "podCounts": {"blocked": 1}});
     let objects = [
-        anchored(planned("n1"), Value::Null),
+        anchored(planned("n1"), &Value::Null),
         planned("n2"),
         drained("n3", "Rejoining"),
         maintenance("n4", 300, json!({"phase": "Succeeded", "evictionPods": 1})),
@@ -62,7 +62,7 @@ fn the_node_at_work_is_above_planned_ones_and_one_that_halted_the_roll_at_the_to
     send(&mut model, Message::Maintenances(WatchChange::Listed(listed.clone())));
     assert_eq!(order(&mut model), ["n6", "n5", "n3", "n1", "n2", "n4"]);
     let halt = json!({"node": "n3", "message": "node n3 is not back after 10m", "at": ago(5)});
-    let halted = Arc::new(anchored(planned("n1"), halt));
+    let halted = Arc::new(anchored(planned("n1"), &halt));
     send(&mut model, Message::Maintenances(WatchChange::Applied(halted.clone())));
     assert_eq!(order(&mut model), ["n3", "n6", "n5", "n1", "n2", "n4"]);
     let mut listed = listed;

@@ -35,10 +35,10 @@ pub async fn starting_jobs(
     };
     let names: Vec<&str> = rolls.iter().filter(is_starting).copied().collect();
     let unread = |error: Error| Some(RollJob::Unread(error.to_string()));
-    let named = |name: &str, job: Option<RollJob>| job.map(|job| (name.to_owned(), job));
+    let entry = |name: &str, job: Option<RollJob>| job.map(|job| (name.to_owned(), job));
     match names.as_slice() {
         [] => BTreeMap::new(),
-        [only] => named(only, starting(cluster, only).await.unwrap_or_else(unread)).into_iter().collect(),
+        [only] => entry(only, starting(cluster, only).await.unwrap_or_else(unread)).into_iter().collect(),
         several => {
             let selection = ListParams::default().labels(RUNNER_LABEL);
             let (jobs, pods) = tokio::join!(
@@ -56,7 +56,7 @@ pub async fn starting_jobs(
                     without_sign(name, job, &pods)
                 }
             };
-            several.iter().filter_map(|name| named(name, of(name))).collect()
+            several.iter().filter_map(|name| entry(name, of(name))).collect()
         }
     }
 }
@@ -122,6 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::record::{LABEL, NODE, SETTINGS, STATE};
 
     fn check(failed: u64, pod: &Value, expected: &str, stuck_by_image: Option<bool>) {
         let job = json!({"status": {"failed": failed}});
@@ -160,6 +161,37 @@ mod tests {
         assert!(is_silent(&pod, after(HEARTBEAT_TIMEOUT.as_secs() + 1)));
         pod["metadata"]["deletionTimestamp"] = json!(started);
         assert!(!is_silent(&pod, after(HEARTBEAT_TIMEOUT.as_secs() + 1)));
+    }
+
+    fn maintenance(roll: &str) -> NodeMaintenance {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "inCluster": true});
+        let node = json!({"wave": 0, "position": 0, "step": "Planned", "since": "2026-01-02T03:04:05Z"});
+        let annotations = json!({SETTINGS: settings.to_string(), NODE: node.to_string(),
+            STATE: json!({"revision": 2}).to_string()});
+        serde_json::from_value(
+            json!({"metadata": {"name": roll, "labels": {LABEL: roll}, "annotations": annotations},
+            "spec": {"nodeName": roll}}),
+        )
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_jobs_of_several_rolls_are_read_at_once() {
+        let job = |roll: &str| json!({"metadata": {"name": runner_job::name(roll)}, "spec": {}});
+        let waiting = json!({"state": {"waiting": {"reason": "ErrImagePull"}}});
+        let pod = json!({"metadata": {"name": "p", "labels": {RUNNER_LABEL: "b"}},
+            "status": {"phase": "Pending", "containerStatuses": [waiting]}});
+        let jobs = json!({"metadata": {}, "items": [job("a"), job("b"), job("other")]});
+        let pods = json!({"metadata": {}, "items": [pod]});
+        let (cluster, requests) =
+            cluster(move |_, path| (200, if path.ends_with("/pods") { pods.clone() } else { jobs.clone() }));
+        let all = ["a", "b", "c"].map(maintenance);
+        let found = starting_jobs(&all, &["a", "b", "c"].into(), &cluster).await;
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"], "there is no Job of the third");
+        assert!(matches!(found["a"], RollJob::Starting(_)), "{found:?}");
+        assert!(matches!(found["b"], RollJob::Stuck { is_image: true, .. }), "{found:?}");
+        assert_eq!(requests.lock().unwrap().len(), 2);
     }
 
     #[tokio::test]

@@ -129,7 +129,9 @@ impl Fleet {
         let objects = self.tracker.cache().all().filter(is_changed);
         let objects = objects.filter(|object| self.is_in_scope(&object.spec.node_name));
         let rows: Vec<FleetRow> = objects.map(|object| self.row(object)).collect();
-        rows.into_iter().for_each(|row| self.rows.upsert(row));
+        for row in rows {
+            self.rows.upsert(row);
+        }
     }
 
     fn refresh(&mut self) {
