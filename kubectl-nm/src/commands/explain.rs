@@ -99,9 +99,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let message = || format!("asking {} for causes", cluster.server());
         // Of several, the facts only matter to those that pods keep, or whose node may have been deleted.
         let asked = Timestamp::now();
-        let wanted = found.iter().copied().filter(|object| {
-            !nodes.is_empty() || State::of(object) == State::Stopping || is_kept_by_pods(object, asked)
-        });
+        let wanted = found.iter().copied().filter(|object| !nodes.is_empty() || needs_facts(object, asked));
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
@@ -129,6 +127,11 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         out.data(&Line::new(none))?;
     }
     Ok(exit)
+}
+
+/// Whether it matters what the cluster shows of a maintenance that is explained with all others.
+fn needs_facts(object: &NodeMaintenance, now: Timestamp) -> bool {
+    State::of(object) == State::Stopping || is_kept_by_pods(object, now)
 }
 
 /// Whether pods may be why a maintenance makes no progress: they are blocked, or wait for replacements that may be stuck.

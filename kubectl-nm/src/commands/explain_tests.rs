@@ -369,3 +369,90 @@ fn a_pod_that_waits_for_long_is_looked_into_and_one_that_waits_in_vain_is_not_we
     };
     assert!(judged(false).is_well() && !judged(true).is_well() && !judged(true).is_blocked());
 }
+
+/// What `explain` without a name prints of these maintenances, where other requests are answered so.
+async fn explained_all(
+    objects: Vec<NodeMaintenance>,
+    answer: impl Fn(&str) -> (u16, serde_json::Value) + Send + Sync + 'static,
+) -> String {
+    let (cluster, _) = cluster(move |_, path| {
+        let is_own = path.ends_with("/nodemaintenance.medik8s.io/v1beta1/nodemaintenances");
+        if is_own { list(&objects) } else { answer(path) }
+    });
+    let (mut out, captured) = output();
+    run(ExplainArgs { nodes: Vec::new() }, &cluster, &mut out).await.unwrap();
+    captured.data()
+}
+
+fn items(items: serde_json::Value) -> (u16, serde_json::Value) {
+    (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+/// A node whose drain has ended, with this status of the pods that left.
+fn drained(node: &str, departed: serde_json::Value) -> NodeMaintenance {
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "reason": type_, "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"})
+    };
+    with_status(
+        node,
+        json!({"phase": "Succeeded", "evictionPods": 1, "podCounts": {"gone": 1}, "departedPods": departed,
+            "conditions": [condition("Cordoned"), condition("Drained")]}),
+    )
+}
+
+#[tokio::test]
+async fn that_a_node_was_deleted_is_known_of_all_maintenances_that_end() {
+    let said = explained_all(vec![nm_core::testing::objects::stopping(requested("n1"))], |path| match path {
+        "/api/v1/nodes/n1" => failure(404, "NotFound", "n1"),
+        _ => items(json!([])),
+    })
+    .await;
+    assert!(
+        said.contains("The node was deleted, and the reconciler has not ended its maintenance yet."),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_known_of_the_workloads_of_several_nodes_is_said_once() {
+    let objects = vec![
+        drained("n1", json!({})),
+        drained("n2", json!({})),
+        with_status("n3", json!({"phase": "Failed", "lastError": "m"})),
+        with_status("n4", json!({"phase": "Failed", "lastError": "m"})),
+    ];
+    let event = |at: usize| {
+        json!({"metadata": {"name": format!("e{at}"), "namespace": "shop"}, "reason": "Killing",
+            "involvedObject": {"namespace": format!("ns-{at}"), "name": "p", "uid": at.to_string()},
+            "source": {"host": if at % 2 == 0 { "n1" } else { "n2" }}, "lastTimestamp": "2026-01-02T03:05:00Z"})
+    };
+    let events: Vec<serde_json::Value> = (0..30).map(event).collect();
+    let said = explained_all(objects, move |path| match path {
+        "/api/v1/events" => items(json!(events)),
+        _ => items(json!([])),
+    })
+    .await;
+    assert_eq!(said.matches("It is not known of all workloads whose pods left").count(), 1, "{said}");
+    assert!(said.contains("Nodes n1, n2."), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_that_failed_since_its_pod_left_is_named() {
+    let event = json!({"metadata": {"name": "e", "namespace": "shop"}, "reason": "Killing",
+        "involvedObject": {"namespace": "shop", "name": "batch-x7k2p", "uid": "u"},
+        "source": {"host": "n1"}, "lastTimestamp": "2026-01-02T03:05:00Z"});
+    let failed = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
+        "lastTransitionTime": "2026-01-02T03:05:09Z"});
+    let job = json!({"metadata": {"name": "batch", "namespace": "shop"}, "status": {"conditions": [failed]}});
+    let answer = move |path: &str| match path {
+        "/api/v1/events" => items(json!([event])),
+        "/apis/batch/v1/namespaces/shop/jobs" => items(json!([job])),
+        _ => items(json!([])),
+    };
+    let said = explained_all(vec![drained("n1", json!({"ofJobs": 1}))], answer.clone()).await;
+    assert!(said.contains("shop/job/batch has failed (BackoffLimitExceeded)"), "{said}");
+    assert!(said.contains("kubectl -n shop describe job batch"), "{said}");
+    let said = explained_all(vec![drained("n1", json!({}))], answer).await;
+    assert_eq!(said, "No maintenance is blocked or failed.\n", "the drain evicted no pod of a Job");
+}

@@ -15,6 +15,7 @@ use nm_shared::cluster::refusal::Refusal;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
+use nm_shared::decide::status_events::deleted_after_refusal;
 use nm_shared::decide::steps::DecisionStep;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
@@ -184,9 +185,8 @@ impl DecisionRun<'_> {
             DecisionStep::WriteStatus(status) => {
                 let written = apply_status(context, maintenance, self.version.as_deref(), &status, now).await;
                 written.map_err(|source| ApplyError::Status { name, source })?;
-                let before =
-                    maintenance.status.as_ref().map_or(0, NodeMaintenanceStatus::deleted_after_refusal);
-                if status.deleted_after_refusal() > before || status.departed_pods.is_none() {
+                let before = maintenance.status.as_ref().map_or(0, deleted_after_refusal);
+                if deleted_after_refusal(&status) > before || status.departed_pods.is_none() {
                     context.state.lock().evictions.forget_deleted(node, observed.deleted.len());
                 }
             }

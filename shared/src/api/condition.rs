@@ -143,6 +143,13 @@ pub fn is_true(conditions: &[Condition], type_: ConditionType) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
+/// Since when the condition is True; none if it is not.
+pub fn true_since(conditions: &[Condition], type_: ConditionType) -> Option<Timestamp> {
+    find(conditions, type_)
+        .filter(|condition| condition.status == "True")
+        .map(|condition| condition.last_transition_time.0)
+}
+
 /// `metav1.Time` has whole seconds, so that what is written compares equal to what is read back.
 pub fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))

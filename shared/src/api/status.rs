@@ -159,16 +159,8 @@ impl NodeMaintenanceStatus {
 
     /// When the node was first drained; none if it has not been.
     pub fn first_drained_at(&self) -> Option<Timestamp> {
-        let drained = || {
-            let drained = condition::find(&self.conditions, ConditionType::Drained)?;
-            (drained.status == "True").then_some(drained.last_transition_time.0)
-        };
+        let drained = || condition::true_since(&self.conditions, ConditionType::Drained);
         self.first_drained.as_ref().map(|first| first.0).or_else(drained)
-    }
-
-    /// How many pods were deleted because their eviction was refused for too long.
-    pub fn deleted_after_refusal(&self) -> i32 {
-        self.departed_pods.map_or(0, |departed| departed.deleted_after_refusal)
     }
 
     /// When the node was first cordoned; none if the maintenance has not begun.

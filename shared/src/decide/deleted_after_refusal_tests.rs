@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::pod_reference::PodReference;
+use crate::decide::status_events::deleted_after_refusal;
 
 fn at(second: i64) -> Timestamp {
     now().checked_add(SignedDuration::from_secs(second)).unwrap()
@@ -13,7 +14,7 @@ fn deleted(names: &[&str]) -> ClusterState {
 }
 
 fn counted(maintenance: &NodeMaintenance) -> i32 {
-    maintenance.status.as_ref().unwrap().deleted_after_refusal()
+    deleted_after_refusal(maintenance.status.as_ref().unwrap())
 }
 
 #[test]

@@ -7,6 +7,11 @@ use crate::api::status::{NodeMaintenanceStatus, Phase};
 use crate::api::suspension::Suspension;
 use crate::decide::decision::{EventReason, EventSubject, PendingEvent};
 
+/// How many pods were deleted because their eviction was refused for too long.
+pub fn deleted_after_refusal(status: &NodeMaintenanceStatus) -> i32 {
+    status.departed_pods.map_or(0, |departed| departed.deleted_after_refusal)
+}
+
 /// The events of a maintenance whose status changes. `deleted` are pods that no status has counted before.
 pub fn status_events(
     maintenance: &NodeMaintenance,
@@ -22,7 +27,7 @@ pub fn status_events(
         note,
         pod: None,
     };
-    let is_counted = next.deleted_after_refusal() > before.deleted_after_refusal();
+    let is_counted = deleted_after_refusal(next) > deleted_after_refusal(before);
     let deletions = deleted_pods(maintenance, deleted).filter(|_| is_counted);
     deletions.into_iter().chain(events.into_iter().flatten().map(event)).collect()
 }

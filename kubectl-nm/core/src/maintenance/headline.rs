@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names::FINALIZER;
 use nm_shared::decide::drain_status;
+use nm_shared::decide::status_events::deleted_after_refusal;
 use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::args::duration::age;
@@ -148,7 +149,7 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
     let its = if lost == 1 { "its" } else { "their" };
     let words = if lost > 0 { format!("{words}; {} lost {its} emptyDir data", pods(lost)) } else { words };
-    Some(match status.deleted_after_refusal() {
+    Some(match deleted_after_refusal(status) {
         0 => words,
         refused => format!("{words}; {} deleted after refused evictions", pods(refused)),
     })

@@ -351,6 +351,17 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_runs_the_action_of_a_roll_until_it_has_finished() {
+        let words = |phase: &str| {
+            let pod =
+                json!({"metadata": {"name": "p", "labels": {ROLL_LABEL: "k2"}}, "status": {"phase": phase}});
+            stay_words(&serde_json::from_value(pod).unwrap(), StayReason::NotSelected)
+        };
+        assert_eq!(words("Running"), "runs the action of roll k2");
+        assert_eq!(words("Succeeded"), "ran the action of roll k2");
+    }
+
+    #[test]
     fn the_newest_record_of_a_roll_counts_until_its_maintenance_is_gone() {
         let (old, new) = (
             object(STATE, &json!({"revision": 7, "runner": runner(100)})),

@@ -12,6 +12,9 @@ use nm_shared::NodeMaintenance;
 
 const SHOWN: usize = 500;
 
+/// Among how many events before it another one is looked for that reports the same.
+const NEAR: usize = 20;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeEvent {
     pub(crate) at: Option<Timestamp>,
@@ -64,7 +67,14 @@ impl NodeEvents {
         let mut latest: Vec<NodeEvent> =
             self.by_uid.values().filter(|event| self.concerns(event)).cloned().collect();
         latest.sort_by(|a, b| (b.at, &a.reason, &a.note).cmp(&(a.at, &b.reason, &b.note)));
-        latest.dedup_by(|a, b| a.is_about_same(b));
+        let mut distinct: Vec<NodeEvent> = Vec::with_capacity(latest.len());
+        for event in latest {
+            let mut near = distinct.iter().rev().take(NEAR);
+            if !near.any(|known| event.is_about_same(known)) {
+                distinct.push(event);
+            }
+        }
+        let mut latest = distinct;
         latest.truncate(SHOWN);
         self.latest = latest;
     }
@@ -183,11 +193,11 @@ mod tests {
             about("b", "Node", "cordoned again", 5),
             about("c", "NodeMaintenance", "cordoned again", 20),
             about("d", "Node", "cordoned again", 21),
-            about("e", "Node", "another", 21),
+            about("e", "Node", "later", 21),
             about("f", "Node", "cordoned again", 40),
         ]));
         let shown: Vec<&str> = events.latest().iter().map(|event| event.note.as_str()).collect();
-        assert_eq!(shown, ["cordoned again", "another", "cordoned again", "cordoned again"]);
+        assert_eq!(shown, ["cordoned again", "cordoned again", "later", "cordoned again"]);
     }
 
     #[test]
