@@ -384,12 +384,12 @@ async fn explained_all(
     captured.data()
 }
 
-fn items(items: serde_json::Value) -> (u16, serde_json::Value) {
+fn items(items: &serde_json::Value) -> (u16, serde_json::Value) {
     (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
 }
 
 /// A node whose drain has ended, with this status of the pods that left.
-fn drained(node: &str, departed: serde_json::Value) -> NodeMaintenance {
+fn drained(node: &str, departed: &serde_json::Value) -> NodeMaintenance {
     let condition = |type_: &str| {
         json!({"type": type_, "status": "True", "reason": type_, "message": "",
             "lastTransitionTime": "2026-01-02T03:04:05Z"})
@@ -405,7 +405,7 @@ fn drained(node: &str, departed: serde_json::Value) -> NodeMaintenance {
 async fn that_a_node_was_deleted_is_known_of_all_maintenances_that_end() {
     let said = explained_all(vec![nm_core::testing::objects::stopping(requested("n1"))], |path| match path {
         "/api/v1/nodes/n1" => failure(404, "NotFound", "n1"),
-        _ => items(json!([])),
+        _ => items(&json!([])),
     })
     .await;
     assert!(
@@ -417,20 +417,20 @@ async fn that_a_node_was_deleted_is_known_of_all_maintenances_that_end() {
 #[tokio::test]
 async fn what_is_not_known_of_the_workloads_of_several_nodes_is_said_once() {
     let objects = vec![
-        drained("n1", json!({})),
-        drained("n2", json!({})),
+        drained("n1", &json!({})),
+        drained("n2", &json!({})),
         with_status("n3", json!({"phase": "Failed", "lastError": "m"})),
         with_status("n4", json!({"phase": "Failed", "lastError": "m"})),
     ];
     let event = |at: usize| {
         json!({"metadata": {"name": format!("e{at}"), "namespace": "shop"}, "reason": "Killing",
             "involvedObject": {"namespace": format!("ns-{at}"), "name": "p", "uid": at.to_string()},
-            "source": {"host": if at % 2 == 0 { "n1" } else { "n2" }}, "lastTimestamp": "2026-01-02T03:05:00Z"})
+            "source": {"host": if at.is_multiple_of(2) { "n1" } else { "n2" }}, "lastTimestamp": "2026-01-02T03:05:00Z"})
     };
     let events: Vec<serde_json::Value> = (0..30).map(event).collect();
     let said = explained_all(objects, move |path| match path {
-        "/api/v1/events" => items(json!(events)),
-        _ => items(json!([])),
+        "/api/v1/events" => items(&json!(events)),
+        _ => items(&json!([])),
     })
     .await;
     assert_eq!(said.matches("It is not known of all workloads whose pods left").count(), 1, "{said}");
@@ -446,13 +446,13 @@ async fn a_job_that_failed_since_its_pod_left_is_named() {
         "lastTransitionTime": "2026-01-02T03:05:09Z"});
     let job = json!({"metadata": {"name": "batch", "namespace": "shop"}, "status": {"conditions": [failed]}});
     let answer = move |path: &str| match path {
-        "/api/v1/events" => items(json!([event])),
-        "/apis/batch/v1/namespaces/shop/jobs" => items(json!([job])),
-        _ => items(json!([])),
+        "/api/v1/events" => items(&json!([event])),
+        "/apis/batch/v1/namespaces/shop/jobs" => items(&json!([job])),
+        _ => items(&json!([])),
     };
-    let said = explained_all(vec![drained("n1", json!({"ofJobs": 1}))], answer.clone()).await;
+    let said = explained_all(vec![drained("n1", &json!({"ofJobs": 1}))], answer.clone()).await;
     assert!(said.contains("shop/job/batch has failed (BackoffLimitExceeded)"), "{said}");
     assert!(said.contains("kubectl -n shop describe job batch"), "{said}");
-    let said = explained_all(vec![drained("n1", json!({}))], answer).await;
+    let said = explained_all(vec![drained("n1", &json!({}))], answer).await;
     assert_eq!(said, "No maintenance is blocked or failed.\n", "the drain evicted no pod of a Job");
 }
