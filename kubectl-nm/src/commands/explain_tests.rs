@@ -409,7 +409,7 @@ async fn that_a_node_was_deleted_is_known_of_all_maintenances_that_end() {
     })
     .await;
     assert!(
-        said.contains("The node was deleted, and the reconciler has not ended its maintenance yet."),
+        said.contains("The node was deleted, but nm-reconciler has not removed its maintenance yet."),
         "{said}"
     );
 }

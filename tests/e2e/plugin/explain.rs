@@ -127,7 +127,7 @@ async fn a_workload_that_a_drain_leaves_without_a_ready_pod_is_reported_and_bloc
     let namespace = workload.namespace();
     let is_down = [
         format!("{namespace}/deploy/web is down: its 1 pod is not ready."),
-        format!("1 pod of it left {node} during the drain."),
+        format!("1 pod of this workload left {node} during the drain."),
         format!("    kubectl nm stop {node}"),
     ];
     assert!(is_down.iter().all(|wanted| said.lines().any(|line| line == wanted)), "{said}");

@@ -139,6 +139,8 @@ pub struct Outage {
     pub workload: Workload,
     /// The pods of it that left the node.
     pub left: Vec<StoppedPod>,
+    /// When its last pod was stopped on any node since the drain began.
+    pub last_stopped: Timestamp,
     /// The pods that it has now, none of which is Ready.
     pub pods: Vec<ReadPod>,
 }

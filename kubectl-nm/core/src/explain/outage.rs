@@ -20,20 +20,20 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 
 impl Outage {
     /// When it began: its last pod was stopped, or a replacement that had served stopped to. The condition of a workload has the
-    /// last restart of a replacement that fails again and again: such a pod may be Ready for a moment each time.
-    pub fn since(&self) -> Option<Timestamp> {
-        let left = self.left.iter().map(|pod| pod.at).max();
-        let Some(unavailable) = self.workload.unavailable_since else { return left };
-        let mut began = left;
+    /// last restart of a replacement that fails again and again, which may be Ready for a moment each time, or the
+    /// time when it
+    /// had too few pods.
+    pub fn since(&self) -> Timestamp {
+        let mut began = self.last_stopped;
+        let Some(unavailable) = self.workload.unavailable_since else { return began };
         for pod in &self.pods {
             match Served::of(pod) {
                 Served::Never => {}
-                Served::Until(since) => began = began.max(Some(since)),
-                Served::Unknown => return Some(unavailable),
+                Served::Until(since) => began = began.max(since),
+                Served::Unknown => return unavailable,
             }
         }
-        let began = began.filter(|_| !self.pods.is_empty());
-        Some(began.map_or(unavailable, |began| began.min(unavailable)))
+        if self.pods.is_empty() { unavailable } else { began }
     }
 }
 
@@ -157,8 +157,10 @@ impl Workload {
         }
     }
 
-    /// The pods of it that left the node after the drain began. None if it was unavailable before, or may have been. `pods`
-    /// are those that exist in its namespace; `was_unready` tells whether a pod may have been unready before it was stopped.
+    /// The pods of it that left the node after the drain began. None if it was unavailable before, or may have been.
+    /// `stopped`
+    /// are the pods of all nodes, and `pods` those that exist in its namespace; `was_unready` tells whether a pod may
+    /// have been unready before it was stopped.
     pub fn outage(
         self,
         node: &str,
@@ -176,11 +178,10 @@ impl Workload {
                 pod.metadata.uid.as_ref() == Some(&stopped.uid) && pod.metadata.deletion_timestamp.is_none()
             })
         };
-        let mut left: Vec<StoppedPod> = stopped
-            .iter()
-            .filter(|pod| pod.node == node && pod.at >= began && self.names(&pod.pod) && !is_there(pod))
-            .cloned()
-            .collect();
+        let of_drain =
+            || stopped.iter().filter(|pod| pod.at >= began && self.names(&pod.pod) && !is_there(pod));
+        let last_stopped = of_drain().map(|pod| pod.at).max()?;
+        let mut left: Vec<StoppedPod> = of_drain().filter(|pod| pod.node == node).cloned().collect();
         left.sort_by(|a, b| (&a.uid, a.at).cmp(&(&b.uid, b.at)));
         left.dedup_by(|a, b| a.uid == b.uid);
         if left.is_empty() || (self.unavailable_since.is_none() && left.iter().all(was_unready)) {
@@ -198,7 +199,7 @@ impl Workload {
         }
         let pods = pods.into_iter();
         let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
-        Some(Outage { workload: self, left, pods })
+        Some(Outage { workload: self, left, last_stopped, pods })
     }
 }
 
@@ -274,7 +275,7 @@ mod tests {
         };
         let left = vec![stopped("web-6c4-bcdfg", "n1", 5)];
         let pods = pods.iter().map(read).collect();
-        Outage { workload: deployment(1, 0, 30), left, pods }.since().unwrap()
+        Outage { workload: deployment(1, 0, 30), left, last_stopped: time(5), pods }.since()
     }
 
     #[test]
@@ -300,6 +301,13 @@ mod tests {
         assert_eq!(since(&[(crashing(5, 1, 29), vec![])]), time(30), "it had run for long");
         assert_eq!(since(&[(unready, vec![]), (pending, vec![])]), time(30), "it may have served");
         assert_eq!(since(&[]), time(30));
+    }
+
+    #[test]
+    fn a_workload_whose_pod_moved_to_another_node_is_down_since_it_was_stopped_there() {
+        let stopped = [stopped("cart-0", "n1", 5), stopped("cart-0", "n2", 9)];
+        let outage = set().outage("n1", time(4), &stopped, &[], |_| false).unwrap();
+        assert_eq!((outage.left.len(), outage.since()), (1, time(9)));
     }
 
     #[test]

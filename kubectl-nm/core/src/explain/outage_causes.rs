@@ -46,18 +46,19 @@ fn gap_sentence(gap: &OutageGap) -> String {
     match gap {
         OutageGap::Unseen(unseen) => unseen.sentence(),
         OutageGap::MoreEvents(limit) => format!(
-            "Only {limit} events about stopped pods were read, and there are more: pods may have left without being seen."
+            "Only {limit} events about stopped pods were read, but there are more, so some pods that left may be \
+             missing here."
         ),
         OutageGap::MoreNamespaces(more) => {
             let namespaces = counted(*more, "more namespace");
-            format!("Pods of {namespaces} left, whose workloads were not checked.")
+            format!("Pods of {namespaces} left too, but their workloads were not checked.")
         }
         OutageGap::MoreWarnings(namespace) => format!(
-            "There are more warnings about pods in {namespace} than are read: a workload may have been down before the drain."
+            "Not all warnings about pods in {namespace} were read: a workload may have been down before the drain."
         ),
         OutageGap::Expired { pods, down } => {
             let (pods, have) = (counted(*pods, "pod"), if *pods == 1 { "has" } else { "have" });
-            let events = format!("The events of {pods} that {have} left are not there any more");
+            let events = format!("The events of {pods} that {have} left have expired");
             match down.as_slice() {
                 [] => format!("{events}, so the workloads of these pods are not known."),
                 [only] => format!("{events}: {only} has no ready pod, perhaps since the drain."),
@@ -98,8 +99,10 @@ fn cause(
     let (namespace, owner) = (&workload.namespace, &workload.owner);
     let left = counted(outage.left.len(), "pod");
     let is_down = format!("{}.", is_down(outage));
-    let mut what =
-        vec![is_down.clone(), format!("{left} of it left {} during the drain.", node(maintenance))];
+    let mut what = vec![
+        is_down.clone(),
+        format!("{left} of this workload left {} during the drain.", node(maintenance)),
+    ];
     let pods = outage.pods.iter().map(|read| (&read.pod, read.warnings.as_slice()));
     let mut ends: Vec<ChainEnd> = replacements(pods, facts, now);
     if let Some(incomplete) = workload.incomplete.clone().filter(|_| ends.is_empty()) {
@@ -121,16 +124,18 @@ fn cause(
     let (advice, mut commands) = match first {
         Some(told) => (told.advice, told.commands),
         None if outage.pods.is_empty() => {
-            (String::from("It has no replacement yet: its events show why"), Vec::new())
+            (String::from("The workload has no replacement pod yet: its events show why"), Vec::new())
         }
-        None => (String::from("Its events show why its replacements are not ready"), Vec::new()),
+        None => {
+            (String::from("The events of the workload show why its replacements are not ready"), Vec::new())
+        }
     };
     if commands.is_empty() {
         commands.push(describe);
     }
     Cause {
         what,
-        since: outage.since(),
+        since: Some(outage.since()),
         unseen,
         advice,
         commands,

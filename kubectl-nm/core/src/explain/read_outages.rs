@@ -37,6 +37,14 @@ const MAX_JOBS: u32 = 500;
 /// How many workloads without a ready pod are named.
 const MAX_NAMES: usize = 10;
 
+/// The warnings about a pod that was started and is not Ready.
+const FAILS: [&str; 2] = ["Unhealthy", "BackOff"];
+
+/// A pod without such a warning for this long is taken to be Ready again: the kubelet repeats a warning at least
+/// every five
+/// minutes or so.
+const RECENTLY: SignedDuration = SignedDuration::from_mins(10);
+
 /// For how long API servers keep events by default.
 const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
 
@@ -102,13 +110,14 @@ pub async fn add_seen<'a>(
         }
     };
     let is_of_drain = |pod: &StoppedPod| drains.get(pod.node.as_str()).is_some_and(|began| pod.at >= *began);
-    let stopped: Vec<StoppedPod> = found.iter().filter_map(StoppedPod::of).filter(is_of_drain).collect();
+    let everywhere: Vec<StoppedPod> = found.iter().filter_map(StoppedPod::of).collect();
+    let stopped: Vec<StoppedPod> = everywhere.iter().filter(|pod| is_of_drain(pod)).cloned().collect();
     let namespaces: BTreeSet<&str> = stopped.iter().map(|pod| pod.pod.namespace.as_str()).collect();
     let more = namespaces.len().saturating_sub(MAX_NAMESPACES);
     gaps.extend((more > 0).then_some(OutageGap::MoreNamespaces(more)));
     let read = namespaces.into_iter().take(MAX_NAMESPACES).map(async |namespace| {
         let stopped: Vec<StoppedPod> =
-            stopped.iter().filter(|pod| pod.pod.namespace == namespace).cloned().collect();
+            everywhere.iter().filter(|pod| pod.pod.namespace == namespace).cloned().collect();
         of_namespace(cluster, namespace, &stopped, &drains).await
     });
     for read in join_all(read).await {
@@ -282,8 +291,9 @@ async fn of_namespace(
     Ok((outages, gap))
 }
 
-/// The uids of the pods of which there are warnings from before they were stopped: they may not have been Ready. And whether
-/// there are more warnings.
+/// The uids of the pods of which there are warnings from shortly before they were stopped: they may not have been
+/// Ready. And
+/// whether there are more warnings.
 async fn warned_before(
     cluster: &Cluster,
     namespace: &str,
@@ -292,9 +302,13 @@ async fn warned_before(
     let read = some_events(cluster, namespace, "type=Warning,involvedObject.kind=Pod").await;
     let (warnings, is_cut) = read.unwrap_or_default();
     let first = |event: &Event| event.first_timestamp.as_ref().map(|at| at.0);
+    let last = |event: &Event| event.last_timestamp.as_ref().map(|at| at.0);
+    let fails = |event: &&Event| event.reason.as_deref().is_some_and(|reason| FAILS.contains(&reason));
     let is_warned = |pod: &&StoppedPod| {
-        warnings.iter().any(|event| {
-            event.involved_object.uid.as_ref() == Some(&pod.uid) && first(event).is_none_or(|at| at < pod.at)
+        warnings.iter().filter(fails).any(|event| {
+            event.involved_object.uid.as_ref() == Some(&pod.uid)
+                && first(event).is_none_or(|at| at < pod.at)
+                && last(event).is_none_or(|at| pod.at.duration_since(at) < RECENTLY)
         })
     };
     (stopped.iter().filter(is_warned).map(|pod| pod.uid.clone()).collect(), is_cut)

@@ -36,6 +36,7 @@ fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
     let outage = Outage {
         workload: Workload::from(&parse::<Deployment>(&object)),
         left: vec![left("web-6c4-bcdfg"), left("web-6c4-bcdfh")],
+        last_stopped: left("web-6c4-bcdfg").at,
         pods,
     };
     ClusterFacts {
@@ -51,8 +52,10 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
     let unavailable =
         || json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
     let refused = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}]);
-    let down =
-        ["shop/deploy/web is down: its 2 pods are not ready.", "2 pods of it left n1 during the drain."];
+    let down = [
+        "shop/deploy/web is down: its 2 pods are not ready.",
+        "2 pods of this workload left n1 during the drain.",
+    ];
     for (name, facts, why, command, passes) in [
         (
             "no node is left for the replacement",
@@ -206,27 +209,27 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
         (forbidden(), "Not known, because you have no permission to list events.", true),
         (
             OutageGap::MoreEvents(5000),
-            "Only 5000 events about stopped pods were read, and there are more: pods may have left without being seen.",
+            "Only 5000 events about stopped pods were read, but there are more, so some pods that left may be missing here.",
             false,
         ),
         (
             OutageGap::MoreNamespaces(1),
-            "Pods of 1 more namespace left, whose workloads were not checked.",
+            "Pods of 1 more namespace left too, but their workloads were not checked.",
             false,
         ),
         (
             OutageGap::MoreWarnings("shop".into()),
-            "There are more warnings about pods in shop than are read: a workload may have been down before the drain.",
+            "Not all warnings about pods in shop were read: a workload may have been down before the drain.",
             false,
         ),
         (
             expired(&["shop/deploy/web"]),
-            "The events of 2 pods that have left are not there any more: shop/deploy/web has no ready pod, perhaps since the drain.",
+            "The events of 2 pods that have left have expired: shop/deploy/web has no ready pod, perhaps since the drain.",
             true,
         ),
         (
             expired(&[]),
-            "The events of 2 pods that have left are not there any more, so the workloads of these pods are not known.",
+            "The events of 2 pods that have left have expired, so the workloads of these pods are not known.",
             true,
         ),
     ] {
