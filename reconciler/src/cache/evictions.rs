@@ -407,6 +407,7 @@ impl Evictions {
             !nodes.is_empty()
         });
         self.returns.remove(node);
+        self.deleted.remove(node);
         self.forget_budgets();
     }
 

@@ -288,3 +288,25 @@ fn a_request_for_a_budget_that_seems_exhausted_is_a_probe() {
     state.end("n", &pod("asked"), RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at);
     assert!(!state.attempts("n")["asked"].is_probe);
 }
+
+#[test]
+fn pods_that_were_deleted_are_known_until_a_status_counts_them_or_their_node_is_left() {
+    use RemovalRequest::{Delete, Evict};
+    let (mut state, at) = (evictions(), SteadyTime::MIN);
+    let end = |state: &mut Evictions, uid: &str, request, outcome| {
+        let _withdrawal = state.begin("n", &pod(uid), &[], false, at);
+        state.end("n", &pod(uid), request, outcome, at);
+    };
+    end(&mut state, "evicted", Evict, EvictionOutcome::Accepted);
+    end(&mut state, "refused", Delete, EvictionOutcome::Forbidden("".into()));
+    end(&mut state, "gone", Delete, EvictionOutcome::Gone);
+    assert_eq!(state.deleted("n"), []);
+    end(&mut state, "a", Delete, EvictionOutcome::Accepted);
+    end(&mut state, "b", Delete, EvictionOutcome::Accepted);
+    assert_eq!(state.deleted("n").len(), 2);
+    end(&mut state, "c", Delete, EvictionOutcome::Accepted);
+    state.forget_deleted("n", 2);
+    assert_eq!(state.deleted("n"), [pod::reference(&pod("c"))]);
+    state.leave_node("n");
+    assert_eq!(state.deleted("n"), []);
+}

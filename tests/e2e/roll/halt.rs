@@ -109,7 +109,9 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
         Some(0) => (&nodes[0], &nodes[1]),
         _ => (&nodes[1], &nodes[0]),
     };
-    assert!(message.starts_with(&format!("the drain of node {node} is blocked for more than 1s by pod ")));
+    assert!(
+        message.starts_with(&format!("the drain of node {node} has been blocked for more than 1s by pod "))
+    );
     let unknown =
         plugin(&cluster, &["roll", "resume", "blocked", "--skip", &nodes[2], "--run", "true"]).await;
     assert!(unknown.stderr.contains("is not part of roll \"blocked\""), "{unknown:?}");

@@ -1,7 +1,6 @@
 //! Waits, played event by event.
 
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use nm_shared::NodeMaintenanceStatus;
@@ -9,8 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::terminal::output::captured::{Captured, output};
-use crate::testing::objects::listed;
-use crate::testing::objects::{named, requested, running, stopping, with_status};
+use crate::testing::objects::{listed, named, requested, running, stopping, with_status};
 use crate::watch::goal_tracker::ExitCondition;
 
 fn noon() -> Timestamp {
