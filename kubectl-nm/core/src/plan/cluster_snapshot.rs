@@ -1,6 +1,6 @@
 //! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
 
 use futures::future::join_all;
@@ -12,6 +12,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
+use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
@@ -25,6 +26,7 @@ use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
+use crate::plan::growing_budgets;
 use crate::plan::list_pages::list_pages;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
@@ -45,6 +47,8 @@ pub struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     /// The disruption budgets; empty without access.
     pub budgets: Vec<PodDisruptionBudget>,
+    /// The budgets that count more pods once workloads have created them.
+    pub(super) growing: BTreeSet<BudgetKey>,
     pub(crate) volumes: Volumes,
     /// The virtual machines, if pods on planned nodes run any.
     pub(crate) machines: Vec<VirtualMachineInstance>,
@@ -137,6 +141,8 @@ impl ClusterSnapshot {
             ..DaemonSets::default()
         };
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
+        let growing = growing_budgets::read(pods.as_ref(), &budgets, cluster);
+        let growing = if_permitted(within(limit, growing).await, "whether budgets lack pods", &mut unknown)?;
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
         // Only the quorum of etcd depends on it.
         let is_openshift = nodes.iter().flatten().any(|node| is_planned(&node))
@@ -155,6 +161,7 @@ impl ClusterSnapshot {
             pods,
             daemon_sets,
             budgets,
+            growing: growing.unwrap_or_default(),
             volumes,
             machines,
             jobs,

@@ -8,6 +8,7 @@ pub mod cluster_snapshot;
 pub mod cost;
 pub mod document;
 pub(crate) mod eviction_dry_run;
+mod growing_budgets;
 pub mod harm;
 pub mod leader;
 mod list_pages;

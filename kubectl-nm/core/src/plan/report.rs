@@ -7,8 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use nm_shared::cluster::disruption_budget::{Budget, BudgetKey};
+use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
@@ -29,6 +28,7 @@ use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_workload;
 use crate::plan::slow_pods::SlowPods;
@@ -175,7 +175,8 @@ impl PlanReport {
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
         let lacking =
             snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
-        let growing = snapshot.budgets.iter().filter_map(growing).collect();
+        let growing = snapshot.budgets.iter().filter_map(growing_budgets::growing);
+        let growing = growing.chain(snapshot.growing.iter().cloned()).collect();
         Self {
             nodes,
             forecast,
@@ -223,16 +224,6 @@ fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<
     let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
     let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((key, lacking))
-}
-
-/// A budget that may count more pods in a moment: its controller has not counted yet, or some of the pods that there are only
-/// start, and its `minAvailable` is a number, with which those that are still to be created do not count.
-fn growing(budget: &PodDisruptionBudget) -> Option<BudgetKey> {
-    let (view, status) = (Budget::from(budget), budget.status.clone().unwrap_or_default());
-    let minimum = budget.spec.as_ref().and_then(|spec| spec.min_available.as_ref());
-    let counts_existing = matches!(minimum, Some(IntOrString::Int(_)));
-    let is_starting = counts_existing && status.current_healthy < status.expected_pods;
-    (!view.is_processed() || is_starting).then(|| view.version().key.clone())
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

@@ -57,6 +57,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         pods: Some(known),
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
+        growing: BTreeSet::new(),
         volumes: Volumes::default(),
         machines: Vec::new(),
         jobs: Vec::new(),
@@ -432,17 +433,4 @@ fn nodes_that_take_no_pods_are_not_counted_as_capacity() {
     let expected =
         "capacity for 1 of 1 pod on 1 other node (2 more are cordoned or not Ready), estimated from";
     assert!(text.contains(expected), "{text}");
-}
-
-#[test]
-fn a_budget_that_expects_no_pods_because_they_have_no_controller_is_not_to_grow() {
-    let budget = |healthy: i32| {
-        let status = json!({"observedGeneration": 1, "expectedPods": 0, "desiredHealthy": 0, "currentHealthy": healthy,
-            "disruptionsAllowed": 0});
-        let spec = json!({"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}});
-        let metadata = json!({"name": "web", "namespace": "shop", "generation": 1});
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
-    };
-    assert_eq!(growing(&budget(1)), None);
-    assert!(growing(&budget(0)).is_some(), "its controller may not have counted them yet");
 }
