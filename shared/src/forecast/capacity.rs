@@ -112,7 +112,7 @@ fn groups<'a>(pods: &'a [PodToPlace<'a>], nodes_left: &[NodeCapacity<'_>]) -> Ve
     let mut groups: BTreeMap<String, PodGroup<'a>> = BTreeMap::new();
     for pod in pods {
         let wanted = Resources::of_pod(pod.pod);
-        let group = groups.entry(group_key(pod, &wanted)).or_insert_with(|| {
+        let group = groups.entry(requirements(pod)).or_insert_with(|| {
             let (mut fitting, mut unfit) = (Vec::new(), BTreeMap::new());
             for (at, capacity) in nodes_left.iter().enumerate() {
                 match node_fit::check(pod.pod, &pod.volumes, capacity.node) {
@@ -128,7 +128,8 @@ fn groups<'a>(pods: &'a [PodToPlace<'a>], nodes_left: &[NodeCapacity<'_>]) -> Ve
 }
 
 /// A key that is equal for pods with the same requirements.
-fn group_key(pod: &PodToPlace<'_>, wanted: &Resources) -> String {
+pub fn requirements(pod: &PodToPlace<'_>) -> String {
+    let wanted = Resources::of_pod(pod.pod);
     let spec = pod.pod.spec.as_ref();
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_ref());

@@ -61,7 +61,10 @@ enum Fate {
 /// Whether an eviction from before the stop arrived late. No precondition of an eviction says that its maintenance exists, so
 /// that of a former leader marks the machine again, and KubeVirt moves it once.
 fn is_evicted_late(world: &World, stopped: Timestamp) -> bool {
-    let is_late = |entry: &Entry| entry.subresource == "eviction" && entry.at < stopped && entry.took >= LATE;
+    let is_late = |entry: &Entry| {
+        let arrived = entry.at.checked_add(entry.took).unwrap();
+        entry.subresource == "eviction" && entry.took >= LATE && (entry.at..arrived).contains(&stopped)
+    };
     world.sandbox.requests().count(is_late) > 0
 }
 

@@ -185,7 +185,10 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
         return Some(FirstCause::CannotCount(failed.message.clone()).into());
     }
     // Except for `minAvailable` as a number, it expects the pods of controllers only, and says so in an event.
-    let are_unmanaged = || guarded.pods.iter().flatten().all(|pod| owner_of(pod).is_none());
+    let are_unmanaged = || {
+        let pods = guarded.pods.as_deref().unwrap_or_default();
+        !pods.is_empty() && pods.iter().all(|pod| owner_of(pod).is_none())
+    };
     if status.expected_pods == 0 && status.current_healthy > 0 && are_unmanaged() {
         return Some(FirstCause::CannotCount("they have no controller".to_owned()).into());
     }

@@ -123,9 +123,11 @@ impl Obstacle {
         matches!(self, Self::Unschedulable(message) if message.contains("pod anti-affinity rules"))
     }
 
-    /// Whether a volume of the pod keeps it from nodes.
+    /// Whether a volume of the pod keeps it from all nodes in service: none of those that can use it only lacks resources.
     pub fn is_of_volume(&self) -> bool {
-        matches!(self, Self::Unschedulable(message) if OTHER_VOLUME.iter().any(|said| message.contains(said)))
+        let Self::Unschedulable(message) = self else { return false };
+        let lacks_resources = message.contains("Insufficient") || message.contains("Too many pods");
+        !lacks_resources && OTHER_VOLUME.iter().any(|said| message.contains(said))
     }
 
     /// What keeps a pod from being Ready; none if it is. `warnings` are the events of the pod, the newest last.

@@ -150,8 +150,7 @@ impl Words<'_> {
         };
         match obstacle {
             Obstacle::Unschedulable(_) if obstacle.is_of_volume() => (
-                "Return the node that has the volume to service: the pod can use its volume only there. This shows the nodes of \
-                 each volume",
+                "Return a node to service that can use the volume of the pod: no other node can. This shows the nodes of each volume",
                 vec![format!(
                     "{} get pv -o custom-columns=CLAIM:.spec.claimRef.name,NODES:.spec.nodeAffinity.required",
                     self.kubectl

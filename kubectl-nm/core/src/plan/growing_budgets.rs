@@ -1,6 +1,6 @@
 //! The budgets that may count more pods in a moment, so that what they allow at most is not known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
@@ -18,6 +18,9 @@ use crate::plan::snapshot_pods::SnapshotPods;
 
 /// How many workloads are read at most.
 const MAX_WORKLOADS: usize = 50;
+
+/// More missing pods of a workload make no difference.
+const MAX_MISSING: i32 = 1_000_000;
 
 /// A workload that controls pods itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,29 +44,39 @@ fn counts_existing(budget: &PodDisruptionBudget) -> bool {
     matches!(minimum, Some(IntOrString::Int(_)))
 }
 
-/// The budgets whose number of pods is as many as there are, of which a workload is to create more.
+/// The budgets that demand as many pods as there are, and that will have more than they demand once their workloads have created
+/// all of theirs.
 pub(super) async fn read(
     pods: Option<&SnapshotPods>,
     budgets: &[PodDisruptionBudget],
     cluster: &Cluster,
 ) -> Result<BTreeSet<BudgetKey>, Error> {
-    let exhausted = budgets.iter().filter(|budget| counts_existing(budget)).map(Budget::from);
-    let exhausted: Vec<Budget> = exhausted.filter(Budget::is_unsatisfiable).collect();
+    let of_number = budgets.iter().filter(|budget| counts_existing(budget));
+    let exhausted = of_number.map(|object| (Budget::from(object), object));
+    let exhausted: Vec<_> = exhausted.filter(|(budget, _)| budget.is_unsatisfiable()).collect();
     if exhausted.is_empty() {
         return Ok(BTreeSet::new());
     }
     let planned = pods.iter().flat_map(|pods| pods.planned.values().flatten());
-    let guarded = planned.map(|pod| DrainPod::from(&**pod)).flat_map(|pod| {
-        let guards = exhausted.iter().filter(|budget| budget.guards(&pod));
-        let keys: Vec<BudgetKey> = guards.map(|budget| budget.version().key.clone()).collect();
-        keys.into_iter().filter_map(move |key| Some((workload(&pod)?, key)))
-    });
-    let guarded: BTreeSet<(Workload, BudgetKey)> = guarded.collect();
-    let lacks_pods = async |(workload, key): (Workload, BudgetKey)| {
-        Ok::<_, Error>(lacks_pods(&workload, cluster).await?.then_some(key))
+    let planned: Vec<DrainPod> = planned.map(|pod| DrainPod::from(&**pod)).collect();
+    let of_budget = |budget: &Budget| -> BTreeSet<Workload> {
+        planned.iter().filter(|pod| budget.guards(pod)).filter_map(workload).collect()
     };
-    let read = stream::iter(guarded.into_iter().take(MAX_WORKLOADS)).map(lacks_pods).buffered(MAX_CONCURRENT);
-    Ok(read.try_collect::<Vec<_>>().await?.into_iter().flatten().collect())
+    let wanted: BTreeSet<Workload> =
+        exhausted.iter().flat_map(|(budget, _)| of_budget(budget)).take(MAX_WORKLOADS).collect();
+    let read = async |workload: Workload| {
+        let missing = missing_pods(&workload, cluster).await?;
+        Ok::<_, Error>((workload, missing))
+    };
+    let missing = stream::iter(wanted).map(read).buffered(MAX_CONCURRENT);
+    let missing: BTreeMap<Workload, i32> = missing.try_collect().await?;
+    let grows = |(budget, object): (Budget, &PodDisruptionBudget)| {
+        let status = object.status.as_ref()?;
+        let missing: i32 = of_budget(&budget).iter().filter_map(|workload| missing.get(workload)).sum();
+        let grows = status.expected_pods.saturating_add(missing) > status.desired_healthy;
+        grows.then(|| budget.version().key.clone())
+    };
+    Ok(exhausted.into_iter().filter_map(grows).collect())
 }
 
 fn workload(pod: &DrainPod) -> Option<Workload> {
@@ -77,8 +90,8 @@ fn workload(pod: &DrainPod) -> Option<Workload> {
     })
 }
 
-/// Whether the workload wants more pods than it has; false without access.
-async fn lacks_pods(workload: &Workload, cluster: &Cluster) -> Result<bool, Error> {
+/// How many pods the workload is still to create; none without access.
+async fn missing_pods(workload: &Workload, cluster: &Cluster) -> Result<i32, Error> {
     let Workload { namespace, is_set, name } = workload;
     let numbers = if *is_set {
         let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
@@ -94,10 +107,11 @@ async fn lacks_pods(workload: &Workload, cluster: &Cluster) -> Result<bool, Erro
         })
     };
     match numbers {
-        Ok(numbers) => {
-            Ok(numbers.is_some_and(|(wanted, there)| wanted.unwrap_or(1) > there.unwrap_or_default()))
+        Ok(None) => Ok(0),
+        Ok(Some((wanted, there))) => {
+            Ok(wanted.unwrap_or(1).saturating_sub(there.unwrap_or_default()).clamp(0, MAX_MISSING))
         }
-        Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(false),
+        Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(0),
         Err(error) => Err(error),
     }
 }
@@ -113,7 +127,8 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"minAvailable": minimum, "selector": {"matchLabels": {"app": "web"}}},
-            "status": {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1},
+            "status": {"currentHealthy": 1, "desiredHealthy": minimum.as_i64().unwrap_or(1), "disruptionsAllowed": 0,
+                "expectedPods": 1},
         }))
         .unwrap()
     }
@@ -142,6 +157,8 @@ mod tests {
         };
         assert_eq!(read_with(json!(1), set(2)).await, 1);
         assert_eq!(read_with(json!(1), set(1)).await, 0);
+        assert_eq!(read_with(json!(2), set(2)).await, 0, "it demands all of them then, too");
+        assert_eq!(read_with(json!(2), set(3)).await, 1);
         assert_eq!(read_with(json!("100%"), set(2)).await, 0, "it counts the pods that are wanted");
         assert_eq!(read_with(json!(1), failure(403, "Forbidden", "no")).await, 0);
         assert_eq!(read_with(json!(1), failure(404, "NotFound", "no")).await, 0);

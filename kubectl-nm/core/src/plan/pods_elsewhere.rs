@@ -29,7 +29,7 @@ pub(super) const MAX_CONCURRENT: usize = 8;
 const MAX_NODES: usize = 64;
 
 /// How many pods of a workload are read at a time to find a Ready one.
-const FEW_PODS: u32 = 20;
+const FEW_PODS: u32 = 50;
 
 /// The labels of a pod that no other pod of its workload has.
 pub(super) const OWN_LABELS: [&str; 3] = [
@@ -85,16 +85,12 @@ impl PodsElsewhere {
         if workloads.len() > limit {
             return Ok(None);
         }
-        let mut elsewhere = Self::default();
-        let is_ready = async |(workload, pod): (NamespacedWorkload, &Pod)| {
-            let is_ready = is_ready_elsewhere(&workload, pod, &is_planned, cluster).await?;
-            Ok::<_, Error>(is_ready.then_some(workload))
-        };
-        let ready = stream::iter(workloads).map(is_ready).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>();
-        elsewhere.ready.extend(ready.await?.into_iter().flatten());
+        let requests = limit - workloads.len();
+        let mut elsewhere =
+            Self { ready: ready_elsewhere(&workloads, &is_planned, cluster).await?, ..Self::default() };
         let to_place = |pod: &'_ &Arc<Pod>| {
             let drain_pod = DrainPod::from(&***pod);
-            pod::controller(&drain_pod).is_some_and(|owner| owner.kind != "DaemonSet")
+            pod::controller(&drain_pod).is_some_and(|owner| owner.kind != "DaemonSet" && owner.kind != "Node")
                 && !pod::is_finished(&drain_pod)
         };
         let to_place: Vec<PodToPlace<'_>> = pods()
@@ -102,7 +98,9 @@ impl PodsElsewhere {
             .map(|pod| PodToPlace { pod, volumes: volumes.node_selectors(pod) })
             .collect();
         let others = nodes.unwrap_or_default().iter().filter(|other| !is_planned.contains(node::name(other)));
-        Ok(elsewhere.find_room(&to_place, others.collect(), cluster).await?.then_some(elsewhere))
+        let has_room =
+            elsewhere.find_room(&to_place, others.collect(), cluster, requests.min(MAX_NODES)).await?;
+        Ok(has_room.then_some(elsewhere))
     }
 
     /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many.
@@ -111,17 +109,18 @@ impl PodsElsewhere {
         to_place: &[PodToPlace<'_>],
         mut unread: Vec<&Node>,
         cluster: &Cluster,
+        limit: usize,
     ) -> Result<bool, Error> {
         let mut read: Vec<&Node> = Vec::new();
         loop {
             let estimate = capacity::estimate(to_place, read.iter().copied(), &self.used);
-            let unplaced = one_of_each_owner(to_place, &estimate);
+            let unplaced = one_of_each_kind(to_place, &estimate);
             let could_take = |node: &&Node| unplaced.iter().any(|pod| fits_on_empty(pod, node));
             let next: Vec<&Node> = unread.iter().copied().filter(could_take).take(MAX_CONCURRENT).collect();
             if next.is_empty() {
                 break;
             }
-            if read.len() + next.len() > MAX_NODES {
+            if read.len() + next.len() > limit {
                 return Ok(false);
             }
             let pods = stream::iter(&next).map(|node| of_node(node::name(node), cluster));
@@ -165,40 +164,68 @@ fn serves(pod: &Pod) -> bool {
     owner.is_some_and(|owner| owner.kind != "DaemonSet" && !metadata::is_of(owner, "batch", "Job"))
 }
 
-/// Whether a workload, one of whose pods is `pod`, has a Ready pod on another node. Its pods are found by the labels that they
-/// share.
-async fn is_ready_elsewhere(
-    workload: &NamespacedWorkload,
-    pod: &Pod,
+/// Which of these workloads have a Ready pod on another node. One of the pods of each is known.
+///
+/// Most are found by the labels that the pods of a workload share. Labels may differ between its pods, as those of the primary
+/// of a database do, so the namespaces of the others are listed until each has a Ready pod.
+async fn ready_elsewhere(
+    workloads: &BTreeMap<NamespacedWorkload, &Pod>,
     is_planned: &HashSet<&str>,
     cluster: &Cluster,
-) -> Result<bool, Error> {
+) -> Result<BTreeSet<NamespacedWorkload>, Error> {
+    let alike = async |(workload, pod): (&NamespacedWorkload, &&Pod)| {
+        let wanted = BTreeSet::from([workload]);
+        read_ready(&workload.namespace, alike(pod), &wanted, is_planned, cluster).await
+    };
+    let found = stream::iter(workloads).map(alike).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
+    let mut ready: BTreeSet<NamespacedWorkload> = found.into_iter().flatten().collect();
+    let mut missing: BTreeMap<&str, BTreeSet<&NamespacedWorkload>> = BTreeMap::new();
+    for workload in workloads.keys().filter(|workload| !ready.contains(workload)) {
+        missing.entry(&workload.namespace).or_default().insert(workload);
+    }
+    let whole = async |(namespace, wanted): (&str, BTreeSet<&NamespacedWorkload>)| {
+        read_ready(namespace, ListParams::default(), &wanted, is_planned, cluster).await
+    };
+    let found = stream::iter(missing).map(whole).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
+    ready.extend(found.into_iter().flatten());
+    Ok(ready)
+}
+
+/// Selects the pods with the labels of `pod`, but for those that distinguish the pods and the revisions of a workload.
+fn alike(pod: &Pod) -> ListParams {
     let mut labels = pod.metadata.labels.clone().unwrap_or_default();
     labels.retain(|label, _| !OWN_LABELS.iter().chain(&REVISION_LABELS).any(|other| other == label));
     let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
-    let alike = ListParams::default().labels(&labels.join(",")).limit(FEW_PODS);
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), &workload.namespace);
-    let add = |found: &mut bool, pod: Pod| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        *found |= node.is_some_and(|node| !is_planned.contains(node))
-            && ready_workload(&pod).as_ref() == Some(workload);
-    };
-    list_pages::until(&pods, cluster, "list pods", alike, add, |found| *found).await
+    ListParams::default().labels(&labels.join(",")).limit(FEW_PODS)
 }
 
-/// Of the pods that were not placed, one of each owner.
-fn one_of_each_owner<'a>(
+/// Lists pods until each of the wanted workloads has a Ready one on another node, and returns those that have.
+async fn read_ready(
+    namespace: &str,
+    selected: ListParams,
+    wanted: &BTreeSet<&NamespacedWorkload>,
+    is_planned: &HashSet<&str>,
+    cluster: &Cluster,
+) -> Result<BTreeSet<NamespacedWorkload>, Error> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    let add = |found: &mut BTreeSet<NamespacedWorkload>, pod: Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let is_elsewhere = node.is_some_and(|node| !is_planned.contains(node));
+        let workload = ready_workload(&pod).filter(|workload| is_elsewhere && wanted.contains(workload));
+        found.extend(workload);
+    };
+    list_pages::until(&pods, cluster, "list pods", selected, add, |found| found.len() == wanted.len()).await
+}
+
+/// Of the pods that were not placed, one of those with the same requirements.
+fn one_of_each_kind<'a>(
     pods: &'a [PodToPlace<'a>],
     estimate: &capacity::CapacityEstimate,
 ) -> Vec<&'a PodToPlace<'a>> {
     let unplaced: HashSet<_> = estimate.unplaced.iter().flat_map(|group| &group.pods).collect();
-    let mut owners = HashSet::new();
-    let mut is_new = |pod: &Pod| {
-        let owner = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default());
-        owners.insert(owner.map(|owner| owner.uid.clone()))
-    };
+    let mut known = HashSet::new();
     let unplaced = pods.iter().filter(|pod| unplaced.contains(&pod::reference_in(&pod.pod.metadata)));
-    unplaced.filter(|pod| is_new(pod.pod)).collect()
+    unplaced.filter(|pod| known.insert(capacity::requirements(pod))).collect()
 }
 
 /// Whether a pod would fit if the node had no pods.

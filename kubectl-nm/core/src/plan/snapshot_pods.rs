@@ -209,4 +209,24 @@ mod tests {
         let (pods, lists) = read(400, move |_| vec![pod("db-0", "n0"), pod("db-1", "n1")]).await;
         assert_eq!((lists, pods.planned["n0"].len(), pods.elsewhere.unwrap().used.len()), (2, 1, 1));
     }
+
+    #[tokio::test]
+    async fn a_ready_pod_whose_labels_differ_is_found_too() {
+        let asked = Mutex::new(Vec::new());
+        let (cluster, _) = cluster(move |_, path| {
+            let mut asked = asked.lock().unwrap();
+            asked.push(path.to_owned());
+            let count = asked.iter().filter(|other| *other == path).count();
+            match (path, count) {
+                ("/api/v1/pods", 1) => list(&[pod("first", "n7")], Some(100_000)),
+                ("/api/v1/pods", 2) => list(&[pod("db-0", "n0")], None),
+                // The replicas of the primary have another role.
+                ("/api/v1/namespaces/shop/pods", 2) => list(&[pod("db-9", "n99")], None),
+                _ => list(&[], None),
+            }
+        });
+        let mut pods = SnapshotPods::read(&HashSet::from(["n0"]), &cluster).await.unwrap();
+        pods.read_elsewhere(None, &Volumes::default(), &cluster).await.unwrap();
+        assert_eq!(pods.elsewhere.unwrap().ready.len(), 1);
+    }
 }

@@ -306,8 +306,10 @@ impl<'a> WaitReporter<'a> {
                     let at = object.and_then(|object| object.metadata.deletion_timestamp.as_ref());
                     let at = at.map(|at| format!(" at {},", at.0)).unwrap_or_default();
                     // Of one that was being stopped when the watch began.
-                    let was_drained =
-                        object.is_some_and(|object| status(object).phase == Some(Phase::Succeeded));
+                    let was_drained = object.is_some_and(|object| {
+                        let status = status(object);
+                        status.phase == Some(Phase::Succeeded) || status.first_drained_at().is_some()
+                    });
                     let when = if was_drained { "after" } else { "before" };
                     format!("the maintenance was stopped{at} {when} the node was drained")
                 }

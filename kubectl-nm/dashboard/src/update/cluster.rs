@@ -121,7 +121,7 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
 /// Notes that the watches on a node ended when this was recorded.
 pub(super) fn node_closed(model: &mut Model, node: &str) {
     for kind in [WatchKind::Pods, WatchKind::Events] {
-        let error = String::from("The recording contains no further data about this node |");
+        let error = String::from("The recording contains no further data about this node");
         watch_state(model, kind, Some(node), WatchState::Lost { since: model.now, error });
     }
 }

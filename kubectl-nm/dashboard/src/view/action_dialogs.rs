@@ -43,7 +43,7 @@ pub(super) fn pod_lines(
     let mut lines = Vec::new();
     match &dialog.lookup {
         Lookup::Pending => lines.push(sentence("Reading the pod and its budgets ...", Tone::Busy)),
-        Lookup::Failed(why) => lines.push(problem(format!("The pod could not be read: {why} |"))),
+        Lookup::Failed(why) => lines.push(problem(format!("The pod could not be read: {why}"))),
         Lookup::Known(facts) => lines.extend(known(dialog, facts)),
     }
     if dialog.action == PodAction::Evict {
@@ -71,7 +71,7 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         lines.push(problem(format!("Not permitted: {}", denial(access))));
     }
     if dialog.target.uid.as_ref().is_some_and(|uid| *uid != facts.uid) {
-        lines.push(problem("The pod is gone, and another pod now has its name. |"));
+        lines.push(problem("The pod is gone, and another pod now has its name."));
     }
     match &facts.budgets {
         GuardingBudgets::Unknown(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),

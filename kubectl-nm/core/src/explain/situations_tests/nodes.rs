@@ -193,7 +193,7 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     );
     let bound = "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) were unschedulable.";
     let bound = only(Situation { nodes: two_nodes(), ..beside(pending("Unschedulable", bound)) }.causes());
-    assert!(bound.advice.starts_with("Return the node that has the volume to service"), "{bound:#?}");
+    assert!(bound.advice.starts_with("Return a node to service that can use the volume"), "{bound:#?}");
     assert!(!bound.commands.contains(&STOP.to_owned()), "{bound:#?}");
 
     let apart = "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) were unschedulable.";
