@@ -96,8 +96,9 @@ impl RollView<'_> {
         self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
     }
 
-    /// The end, if every node takes as long as those that are done, and no window closes before; unknown while one takes longer. None before the first is
-    /// done, and none if the roll does not go on to its last node: it was aborted, has halted or is over.
+    /// The end, if every node takes as long as those that are done on average, and no window closes before; unknown while one takes
+    /// longer than each of them did. None before the first is done, and none if the roll does not go on to its last node: it was
+    /// aborted, has halted or is over.
     pub fn estimate(&self) -> Option<Estimate> {
         let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
         if !goes_on || self.aborted.is_some() || self.record.halt.is_some() {
@@ -110,6 +111,7 @@ impl RollView<'_> {
         if average.is_zero() {
             return None;
         }
+        let slowest = average.max(SignedDuration::from_secs(done.slowest_seconds));
         let settings = &self.roll.settings;
         let worked = working_time::until(self.now, self.record, !self.record.paused);
         let (mut rest, mut is_overdue) = (SignedDuration::ZERO, false);
@@ -120,10 +122,10 @@ impl RollView<'_> {
             let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
             rest = rest.saturating_add(average.saturating_mul(rounds));
             let under_way = of_wave().filter(|node| node.step != Step::Planned);
-            let left = under_way.map(|node| average.saturating_sub(self.worked_on(node, worked)));
-            let left: Vec<SignedDuration> = left.collect();
-            is_overdue |= left.iter().any(|left| *left < SignedDuration::ZERO);
-            rest = rest.saturating_add(left.into_iter().max().unwrap_or_default());
+            let took: Vec<SignedDuration> = under_way.map(|node| self.worked_on(node, worked)).collect();
+            is_overdue |= took.iter().any(|took| *took > slowest);
+            let left = took.into_iter().map(|took| average.saturating_sub(took)).max();
+            rest = rest.saturating_add(left.unwrap_or_default().max(SignedDuration::ZERO));
         }
         let end = self.now.checked_add(rest).ok()?;
         Some(Estimate { end: Some(end).filter(|_| !is_overdue), nodes: done.nodes, average })
@@ -183,6 +185,10 @@ mod tests {
         let estimate = RollView { record: &late, ..view }.estimate().unwrap();
         assert_eq!(estimate.end, None, "nothing is known of a node that takes longer than the others");
         assert_eq!(estimate_text(&estimate, now), "longer than before: 1 node took 60s");
+        let done = DoneNodes { slowest_seconds: 90, ..late.done.clone() };
+        let late = RollRecord { done, ..late };
+        let estimate = RollView { record: &late, ..view }.estimate().unwrap();
+        assert_eq!(estimate.end, Some(now), "another one took longer");
     }
 
     #[test]

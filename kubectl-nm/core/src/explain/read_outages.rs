@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
@@ -16,11 +17,15 @@ use crate::client::cluster::Cluster;
 use crate::explain::cluster_facts::{
     ClusterFacts, FailedJob, Outage, OutageGap, StoppedPod, Unseen, Workload,
 };
+use crate::explain::obstacle::PodWarning;
 use crate::explain::read_facts::{
     MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events, warnings_about,
 };
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, node, pods_gone, status};
+
+/// How many requests are sent at the same time.
+const MAX_CONCURRENT: usize = 8;
 
 /// How many events are read at most, of the whole cluster.
 const MAX_EVENTS: u32 = 5000;
@@ -56,6 +61,7 @@ pub async fn add<'a>(
     now: Timestamp,
 ) {
     let Seen { drained, stopped, is_complete } = add_seen(facts, explained, cluster).await;
+    add_warnings(facts, cluster).await;
     let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
     if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
         read_nodes(cluster, facts).await;
@@ -65,6 +71,22 @@ pub async fn add<'a>(
         add_expired(facts, &drained, &stopped, cluster, now).await;
     }
     facts.outage_gaps.retain(|_, gaps| !gaps.is_empty());
+}
+
+/// Adds the warnings about the first replacements of each workload. The same pods replace those of several nodes.
+async fn add_warnings(facts: &mut ClusterFacts, cluster: &Cluster) {
+    let replacements =
+        facts.outages.values().flatten().flat_map(|outage| outage.pods.iter().take(MAX_DETAILS));
+    let pods: BTreeMap<Option<String>, Pod> =
+        replacements.map(|read| (read.pod.metadata.uid.clone(), read.pod.clone())).collect();
+    let read = async |(uid, pod): (Option<String>, Pod)| (uid, warnings_about(cluster, &pod).await);
+    let read = stream::iter(pods).map(read).buffer_unordered(MAX_CONCURRENT);
+    let known: BTreeMap<Option<String>, Vec<PodWarning>> = read.collect().await;
+    for replacement in facts.outages.values_mut().flatten().flat_map(|outage| &mut outage.pods) {
+        if let Some(warnings) = known.get(&replacement.pod.metadata.uid) {
+            replacement.warnings.clone_from(warnings);
+        }
+    }
 }
 
 /// What the events show.
@@ -272,17 +294,6 @@ async fn of_namespace(
             let was_unready = |pod: &StoppedPod| warned.contains(&pod.uid);
             let outage = workload.clone().outage(node, *began, stopped, &pods, was_unready);
             outages.extend(outage.map(|outage| ((*node).to_owned(), outage)));
-        }
-    }
-    // The same pods replace those of several nodes.
-    let mut known = BTreeMap::new();
-    for (_, outage) in &mut outages {
-        for read in outage.pods.iter_mut().take(MAX_DETAILS) {
-            let uid = read.pod.metadata.uid.clone();
-            if !known.contains_key(&uid) {
-                known.insert(uid.clone(), warnings_about(cluster, &read.pod).await);
-            }
-            read.warnings.clone_from(&known[&uid]);
         }
     }
     // Only where no condition shows since when, warnings matter.

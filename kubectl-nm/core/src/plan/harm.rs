@@ -246,6 +246,10 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
             {
                 return extend(&mut unplaced.pods, &more.pods);
             }
+            (
+                Harm::DeletedAfterRefusal { pods, seconds },
+                Harm::DeletedAfterRefusal { pods: more, seconds: same },
+            ) if seconds == same => return extend(pods, more),
             (Harm::Finalizer { name, pods }, Harm::Finalizer { name: same, pods: more }) if name == same => {
                 return extend(pods, more);
             }

@@ -28,7 +28,10 @@ pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
         return None;
     }
     let open = model.open.as_mut()?;
-    let maintenance = model.fleet.maintenance_of(&open.name)?;
+    let Some(maintenance) = model.fleet.maintenance_of(&open.name) else {
+        open.outages.down.clear();
+        return None;
+    };
     let gone = usize::try_from(pods_gone(status(maintenance))).unwrap_or(0);
     let is_unseen = State::of(maintenance) != State::Stopping && gone > open.pods.gone();
     let is_due = open.outages.begin(is_unseen, model.now);
@@ -36,7 +39,8 @@ pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
 }
 
 pub(super) fn apply_outages(model: &mut Model, node: &str, down: Vec<String>) {
-    if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
+    let is_left = model.fleet.maintenance_of(node).is_some();
+    if let Some(open) = model.open.as_mut().filter(|open| open.name == node && is_left) {
         open.outages.down = down;
     }
 }
