@@ -284,8 +284,8 @@ impl Words<'_> {
         }
     }
 
-    /// The nodes in maintenance that may take pods for which the scheduler finds no node, because others lack resources or
-    /// have pods of the same workload, as the explained node has. It comes last. A roll returns its nodes by itself, and its
+    /// The nodes in maintenance that may take pods for which the scheduler finds no node: the explained one if others lack
+    /// resources, and others if pods of the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its
     /// maintenances are not to be stopped one by one.
     fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
         if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() || self.is_of_roll {
@@ -294,11 +294,8 @@ impl Words<'_> {
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
-        match (obstacle.is_of_anti_affinity(), own.is_empty()) {
-            (true, _) => others.into_iter().cloned().collect(),
-            (false, false) => own.into_iter().cloned().collect(),
-            (false, true) => Vec::new(),
-        }
+        let suitable = if obstacle.is_of_anti_affinity() { others } else { own };
+        suitable.into_iter().cloned().collect()
     }
 
     fn stop(&self, node: &str) -> String {

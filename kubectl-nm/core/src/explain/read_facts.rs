@@ -34,7 +34,7 @@ use crate::maintenance::node;
 const MAX_BUDGETS: usize = 50;
 
 /// How many budgets are read at the same time.
-const MAX_CONCURRENT: usize = 8;
+pub(super) const MAX_CONCURRENT: usize = 8;
 
 /// How many pods of a budget are read. Of a larger workload, the rest is unseen.
 pub(super) const MAX_PODS: u32 = 1000;

@@ -19,13 +19,11 @@ use crate::explain::cluster_facts::{
 };
 use crate::explain::obstacle::PodWarning;
 use crate::explain::read_facts::{
-    MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events, warnings_about,
+    MAX_CONCURRENT, MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events,
+    warnings_about,
 };
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, node, pods_gone, status};
-
-/// How many requests are sent at the same time.
-const MAX_CONCURRENT: usize = 8;
 
 /// How many events are read at most, of the whole cluster.
 const MAX_EVENTS: u32 = 5000;
@@ -46,8 +44,7 @@ const MAX_NAMES: usize = 10;
 const FAILS: [&str; 2] = ["Unhealthy", "BackOff"];
 
 /// A pod without such a warning for this long is taken to be Ready again: the kubelet repeats a warning at least
-/// every five
-/// minutes or so.
+/// every five minutes or so.
 const RECENTLY: SignedDuration = SignedDuration::from_mins(10);
 
 /// For how long API servers keep events by default.
@@ -303,8 +300,7 @@ async fn of_namespace(
 }
 
 /// The uids of the pods of which there are warnings from shortly before they were stopped: they may not have been
-/// Ready. And
-/// whether there are more warnings.
+/// Ready. And whether there are more warnings.
 async fn warned_before(
     cluster: &Cluster,
     namespace: &str,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ListParams};
 use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
-use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
+use nm_shared::cluster::pod::{self, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::forecast::capacity::{self, PodToPlace};
@@ -88,10 +89,10 @@ impl PodsElsewhere {
         let requests = limit - workloads.len();
         let mut elsewhere =
             Self { ready: ready_elsewhere(&workloads, &is_planned, cluster).await?, ..Self::default() };
-        let to_place = |pod: &'_ &Arc<Pod>| {
-            let drain_pod = DrainPod::from(&***pod);
-            pod::controller(&drain_pod).is_some_and(|owner| owner.kind != "DaemonSet" && owner.kind != "Node")
-                && !pod::is_finished(&drain_pod)
+        let to_place = |pod: &&Arc<Pod>| {
+            let is_replaced =
+                controller(pod).is_some_and(|owner| owner.kind != "DaemonSet" && owner.kind != "Node");
+            is_replaced && PodPhase::of(pod) != PodPhase::Finished
         };
         let to_place: Vec<PodToPlace<'_>> = pods()
             .filter(to_place)
@@ -158,10 +159,13 @@ pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
     Some(NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? })
 }
 
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    metadata::controller(pod.metadata.owner_references.as_deref()?)
+}
+
 /// Whether it matters that other pods of the workload are Ready.
 fn serves(pod: &Pod) -> bool {
-    let owner = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default());
-    owner.is_some_and(|owner| owner.kind != "DaemonSet" && !metadata::is_of(owner, "batch", "Job"))
+    controller(pod).is_some_and(|owner| owner.kind != "DaemonSet" && !metadata::is_of(owner, "batch", "Job"))
 }
 
 /// Which of these workloads have a Ready pod on another node. One of the pods of each is known.
