@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use nm_core::maintenance::departures::Departures;
-use nm_core::maintenance::status;
+use nm_core::maintenance::{pods_in_all, status};
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::cluster::node;
@@ -256,7 +256,7 @@ impl RollNode {
     /// How many of the pods that had to go are gone, and how many there were.
     pub(crate) fn pods(&self) -> (i64, i64) {
         let status = status(&self.object);
-        (status.pod_counts.gone.into(), status.eviction_pods.into())
+        (status.pod_counts.gone.into(), pods_in_all(status).into())
     }
 
     /// What became of the pods that are gone, if its drain reports that.

@@ -18,7 +18,7 @@ use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, 
 use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, error_without_details,
-    node, pending_pods, roll_name, status, waiting_pods,
+    node, pending_pods, percent_gone, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
@@ -250,7 +250,7 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
     let mut row = vec![
         plain(node(object).to_owned()),
         (state.style(), state.word().to_owned()),
-        plain(status.phase.map(|_| format!("{}%", status.drain_progress)).unwrap_or_default()),
+        plain(status.phase.map(|_| format!("{}%", percent_gone(status))).unwrap_or_default()),
         blocked,
         plain(
             created.map_or_else(|| String::from("<unknown>"), |at| age(now.duration_since(at.0).as_secs())),

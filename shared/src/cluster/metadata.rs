@@ -35,6 +35,7 @@ pub struct ProjectedMetadata {
     annotations: Option<ReadAnnotations>,
     owner_references: Option<Vec<OwnerReference>>,
     finalizers: Option<Vec<String>>,
+    creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
 }
@@ -50,6 +51,7 @@ impl From<ProjectedMetadata> for ObjectMeta {
             annotations: read.annotations.map(|annotations| annotations.0).filter(|read| !read.is_empty()),
             owner_references: read.owner_references,
             finalizers: read.finalizers,
+            creation_timestamp: read.creation_timestamp,
             deletion_timestamp: read.deletion_timestamp,
             deletion_grace_period_seconds: read.deletion_grace_period_seconds,
             ..Self::default()
@@ -70,6 +72,7 @@ pub fn project(metadata: &ObjectMeta) -> ObjectMeta {
         annotations: Some(annotations).filter(|read| !read.is_empty()),
         owner_references: metadata.owner_references.clone(),
         finalizers: metadata.finalizers.clone(),
+        creation_timestamp: metadata.creation_timestamp.clone(),
         deletion_timestamp: metadata.deletion_timestamp.clone(),
         deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
         ..ObjectMeta::default()

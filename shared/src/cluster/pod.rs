@@ -38,6 +38,8 @@ pub struct DrainPod {
     pub domain: Option<Box<str>>,
     /// Finalizers.
     pub finalizers: Box<[String]>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// Its deletion, once that is requested.
     pub deletion: Option<Deletion>,
     /// The name of its node; empty before it is scheduled.
@@ -267,6 +269,7 @@ impl DrainPod {
             is_mirror: annotations.contains_key(MIRROR_ANNOTATION),
             domain: annotations.remove(DOMAIN_ANNOTATION).map(String::into_boxed_str),
             finalizers: metadata.finalizers.unwrap_or_default().into(),
+            created: metadata.creation_timestamp.map(|time| time.0),
             deletion,
             ..Self::default()
         }

@@ -196,14 +196,16 @@ impl<'a> DrainSurvey<'a> {
     }
 
     /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
-    /// for are still there.
+    /// for are still there. Pods that were created later are not among them.
     fn counts(&self, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
-        for (_, standing) in &self.pods {
+        let mut still_there = count(self.plan.given_up_since(counted_at));
+        for (planned, standing) in &self.pods {
             *counts.of_mut(standing.state) += 1;
+            let came_later = planned.pod.created.is_some_and(|created| created > counted_at);
+            still_there += i32::from(standing.state.is_pending() && !came_later);
         }
-        let given_up = count(self.plan.given_up_since(counted_at));
-        counts.gone = eviction_pods.saturating_sub(counts.pending()).saturating_sub(given_up).max(0);
+        counts.gone = eviction_pods.saturating_sub(still_there).max(0);
         counts
     }
 

@@ -53,3 +53,20 @@ fn a_node_that_was_returned_to_service_meanwhile_counts_anew() {
     let begun = after(&begun, &decide(&begun, &observed(), now()));
     assert_eq!(first(&begun), (None, false));
 }
+
+#[test]
+fn a_pod_that_comes_later_does_not_lower_the_number_of_pods_that_are_gone() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let late = pod_named("late", &json!({"creationTimestamp": "2026-01-01T01:00:20Z"}));
+    let early = pod_named("a", &json!({"creationTimestamp": "2026-01-01T00:59:00Z"}));
+    let shown = |before: &NodeMaintenance, pods: Vec<Arc<DrainPod>>| {
+        let decision = decide(before, &ClusterState { pods: Some(pods), ..cordoned() }, at(30));
+        let status = after(before, &decision).status.unwrap();
+        (status.pod_counts.gone, status.pod_counts.pending(), status.drain_progress)
+    };
+    assert_eq!(shown(&begun, vec![early.clone(), late.clone()]), (1, 2, 0));
+    assert_eq!(shown(&begun, vec![early]), (1, 1, 50));
+    assert_eq!(shown(&drained(), vec![late]), (2, 1, 50), "the progress is that of the medik8s operator");
+    assert_eq!(shown(&drained(), vec![]), (2, 0, 100));
+}

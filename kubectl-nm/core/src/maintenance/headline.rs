@@ -40,7 +40,7 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
                 volumes => format!(", waiting for {volumes} to be detached"),
             };
             let hold = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
-            line.and(format!(" {}%: {}{gone}{volumes}{hold}", status.drain_progress, remaining(status)))
+            line.and(format!(" {}%: {}{gone}{volumes}{hold}", percent_gone(status), remaining(status)))
         }
         State::Drained => {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
@@ -110,6 +110,21 @@ pub fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
             status.eviction_pods.saturating_sub(pods_to_go(status)).max(0)
         }
         counts => counts.gone,
+    }
+}
+
+/// How many pods had to leave when the drain began; with those that came later while they are there.
+pub fn pods_in_all(status: &NodeMaintenanceStatus) -> i32 {
+    status.eviction_pods.max(pods_gone(status).saturating_add(pods_to_go(status)))
+}
+
+/// The percentage of these pods that are gone. `drainProgress` takes pods that came later for ones that were there.
+pub fn percent_gone(status: &NodeMaintenanceStatus) -> i32 {
+    match pods_in_all(status) {
+        all if all > status.eviction_pods => {
+            i32::try_from(i64::from(pods_gone(status)) * 100 / i64::from(all)).unwrap_or_default()
+        }
+        _ => status.drain_progress,
     }
 }
 
@@ -326,6 +341,12 @@ mod tests {
             (
                 json!({"phase": "Running", "drainProgress": 50, "evictionPods": 2, "pendingPods": ["a"]}),
                 "Draining 50%: 1 pod remaining, 1 gone",
+            ),
+            (
+                json!({"phase": "Succeeded", "drainProgress": 50, "evictionPods": 2,
+                    "podCounts": {"gone": 2, "waiting": 1}, "conditions": [{"type": "Drained",
+                    "status": "False", "reason": "Evicting", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}),
+                "Draining 66%: 1 pod remaining (1 waiting), 2 gone",
             ),
             (json!({"phase": "Succeeded", "evictionPods": 3}), "Drained: 3 pods gone"),
             (

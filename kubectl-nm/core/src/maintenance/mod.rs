@@ -25,7 +25,7 @@ pub use fields::{
 };
 pub use headline::{
     drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed, is_ending,
-    kept_by_roll, pods_gone, reason, stop_progress,
+    kept_by_roll, percent_gone, pods_gone, pods_in_all, reason, stop_progress,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

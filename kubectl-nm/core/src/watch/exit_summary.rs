@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use nm_shared::NodeMaintenance;
 
-use crate::maintenance::{State, blocked_count, headline, node, pods_gone, status};
+use crate::maintenance::{State, blocked_count, headline, node, pods_gone, pods_in_all, status};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
@@ -21,7 +21,7 @@ pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> L
         *by_state.entry(State::of(object)).or_default() += 1;
         let status = status(object);
         gone += i64::from(pods_gone(status));
-        all += i64::from(status.eviction_pods);
+        all += i64::from(pods_in_all(status));
         blocked += i64::from(blocked_count(object));
     }
     if by_state.is_empty() {

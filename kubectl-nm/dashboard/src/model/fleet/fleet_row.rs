@@ -9,7 +9,8 @@ use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::{
     PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended,
-    drained_again_since, hold, is_ending, pods_gone, reason, roll_name, status, stop_progress, uid,
+    drained_again_since, hold, is_ending, percent_gone, pods_gone, pods_in_all, reason, roll_name, status,
+    stop_progress, uid,
 };
 use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
@@ -95,9 +96,9 @@ impl FleetRow {
             key: uid(maintenance),
             node: maintenance.spec.node_name.clone(),
             state: Some(state),
-            percent: status.drain_progress,
+            percent: percent_gone(status),
             gone: pods_gone(status),
-            pods: status.eviction_pods,
+            pods: pods_in_all(status),
             blocked: blocked_count(maintenance),
             counts: counts(maintenance, state),
             started: drain_began(maintenance).or(created),
