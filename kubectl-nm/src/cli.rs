@@ -73,7 +73,7 @@ pub(crate) enum Command {
     /// Pause maintenances: evict no more pods, keep the nodes cordoned
     #[command(before_help = PAUSE_EXAMPLES, after_help = PAUSE_NOTES)]
     Pause(PauseArgs),
-    /// Resume paused maintenances, and begin planned ones
+    /// Resume paused maintenances, and start planned ones
     #[command(before_help = RESUME_EXAMPLES, after_help = RESUME_NOTES)]
     Resume(PauseArgs),
     Roll(Box<RollArgs>),

@@ -323,7 +323,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A node whose maintenance has not begun leaves the roll, because it does not exist any more.
+    /// A node whose maintenance has not started leaves the roll, because it does not exist any more.
     fn leave(&mut self, node: &RollNode) {
         let name = node.node();
         if !self.next.left.iter().any(|left| left.node == name) {

@@ -328,7 +328,7 @@ impl Failure for RollError {
                  Job of a roll is deleted seven days after its end",
             ),
             Self::UnconfirmedSettings(name) => {
-                format!("`kubectl nm roll abort {name}` ends the roll; then begin a new one")
+                format!("`kubectl nm roll abort {name}` ends the roll; then start a new one")
             }
             Self::ShortRecovery { .. } => String::from("raise --recovery-timeout, or lower --min-ready"),
             Self::Contended => String::from("try again"),

@@ -1,4 +1,4 @@
-//! Who finishes the nodes of an aborted roll whose command or Job has begun, and returns them to service.
+//! Who finishes the nodes of an aborted roll whose command or Job has started, and returns them to service.
 
 use jiff::Timestamp;
 use nm_core::maintenance::roll_job::RollJob;

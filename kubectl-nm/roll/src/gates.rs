@@ -71,7 +71,7 @@ impl Again {
 /// What a node waits for whose action does not begin, or not begin again, because the roll is paused.
 pub(super) fn paused_action(again: Option<&Again>) -> String {
     match again {
-        None => String::from("the roll is paused, and its action has not begun"),
+        None => String::from("the roll is paused, and its action has not started"),
         Some(again) => format!("the roll is paused; its action {}", again.words(false)),
     }
 }

@@ -206,7 +206,8 @@ impl RollReporter for LineReporter<'_> {
                 match self.format {
                     LineFormat::Json => self.summary(view, "waiting", why)?,
                     LineFormat::Text => {
-                        self.out.data(&timestamp(view.now).and(" ").and(format!("no node begins: {why}")))?;
+                        self.out
+                            .data(&timestamp(view.now).and(" ").and(format!("no node is started: {why}")))?;
                     }
                 }
             }

@@ -402,19 +402,26 @@ mod tests {
     #[test]
     fn a_roll_that_nobody_runs_names_the_job_that_is_starting_and_does_not_count_seconds() {
         let nobody = RollRecord { runner: None, ..run_at(0) };
-        assert!(printed(&nobody, None, &[1]).contains("no node begins: nobody runs the roll\n"));
+        assert!(printed(&nobody, None, &[1]).contains("no node is started: nobody runs the roll\n"));
         let job = printed(&nobody, Some("Job a/b is starting"), &[1]);
-        assert!(job.contains("no node begins: Job a/b is starting\n") && !job.contains("nobody"), "{job}");
+        assert!(
+            job.contains("no node is started: Job a/b is starting\n") && !job.contains("nobody"),
+            "{job}"
+        );
         let lost = printed(&run_at(0), None, &[1, 61, 62, 63]);
-        let said = "no node begins: Job nm-roll-r ran the roll, last seen at 1970-01-12 13:46:40 UTC\n";
-        assert_eq!((lost.matches(said).count(), lost.matches("no node begins").count()), (1, 1), "{lost}");
+        let said = "no node is started: Job nm-roll-r ran the roll, last seen at 1970-01-12 13:46:40 UTC\n";
+        assert_eq!(
+            (lost.matches(said).count(), lost.matches("no node is started").count()),
+            (1, 1),
+            "{lost}"
+        );
     }
 
     #[test]
     fn a_paused_roll_names_who_paused_it_and_when() {
         let pause = Some(Pause { by: "bob@desk".into(), at: at(0) });
         let paused = RollRecord { paused: true, pause, ..run_at(0) };
-        let line = "no node begins: paused by bob@desk at 1970-01-12 13:46:40 UTC\n";
+        let line = "no node is started: paused by bob@desk at 1970-01-12 13:46:40 UTC\n";
         assert!(printed(&paused, None, &[1]).contains(line));
     }
 

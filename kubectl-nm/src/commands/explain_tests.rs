@@ -303,10 +303,10 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
     let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, is_blocked) = under(lapsed);
-    let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.\n";
+    let expected = "\n\nNo nm-reconciler leads, so the maintenance makes no progress.\n  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is blocked") && is_blocked, "{said}");
     let (said, is_blocked) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
-    assert!(said.contains("No reconciler leads") && !is_blocked, "another may take over: {said}");
+    assert!(said.contains("No nm-reconciler leads") && !is_blocked, "another may take over: {said}");
     assert!(said.ends_with("\nNothing is blocked.\n"), "{said}");
     let mut held = running(0, &[]);
     held["hold"] = json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": ""}]});
@@ -318,7 +318,7 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
     let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
     let (said, is_blocked) = explained_under(lapsed, &drained);
     let expected =
-        "No reconciler leads, so the node does not return to service when its maintenance is stopped.";
+        "No nm-reconciler leads, so the node does not return to service when its maintenance is stopped.";
     assert!(said.contains(expected) && !is_blocked, "{said}");
 }
 
@@ -326,11 +326,11 @@ fn a_drain_without_leader_is_blocked_and_without_knowledge_nothing_is_promised()
 fn what_has_not_begun_is_explained_by_who_leads() {
     let under = |leadership| explained_under(leadership, &requested("n1")).0;
     let led = under(Leadership::Held);
-    assert!(led.contains("nm-reconciler runs, but has not begun the maintenance."), "{led}");
+    assert!(led.contains("nm-reconciler runs, but has not started the maintenance."), "{led}");
     assert!(led.contains("\n    kubectl logs -n node-maintenance -l app.kubernetes.io/name="), "{led}");
     let lapsed = under(Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap()));
-    assert!(lapsed.contains("No reconciler leads, so the maintenance does not begin."), "{lapsed}");
-    assert!(under(Leadership::Unknown).contains("nm-reconciler has not begun yet."));
+    assert!(lapsed.contains("No nm-reconciler leads, so the maintenance does not start."), "{lapsed}");
+    assert!(under(Leadership::Unknown).contains("nm-reconciler has not started the maintenance yet."));
 }
 
 #[test]
@@ -349,7 +349,9 @@ fn many_pods_are_counted_and_control_characters_are_escaped() {
 fn an_object_with_another_name_is_named() {
     let (said, is_blocked) = explained(&named("kernel", "n1", "u"));
     assert!(
-        said.starts_with("node/n1: Requested: nm-reconciler has not begun yet (NodeMaintenance kernel)\n"),
+        said.starts_with(
+            "node/n1: Requested: nm-reconciler has not started the maintenance yet (NodeMaintenance kernel)\n"
+        ),
         "{said}"
     );
     assert!(is_blocked);

@@ -75,7 +75,7 @@ pub(crate) struct InstallArgs {
     /// Optional permissions for nm-reconciler: node-conditions for its flag --node-conditions, pod-deletion for
     /// spec.drain.deleteAfterSeconds (start --delete-after), volume-detach for spec.drain.waitForVolumeDetach (start
     /// --wait-for-volume-detach), surge for spec.drain.surge (start --surge), virtual-machines for keeping virtual machines
-    /// of KubeVirt that have not begun to migrate, roll for running rolls in the cluster (roll --in-cluster). Permissions
+    /// of KubeVirt that have not started to migrate, roll for running rolls in the cluster (roll --in-cluster). Permissions
     /// granted before are kept
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = clap::value_parser!(Grant))]
     grant: Vec<Grant>,

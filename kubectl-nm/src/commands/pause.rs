@@ -33,10 +33,10 @@ Exit codes: 0 paused, 1 some are not, 2 usage error, or more than one node and n
 
 pub(crate) const RESUME_EXAMPLES: &str = "\
 Examples:
-  # Continue a maintenance that is paused, or begin one that is planned
+  # Continue a maintenance that is paused, or start one that is planned
   kubectl nm resume node-1
 
-  # Begin the maintenances that are planned for a pool
+  # Start the maintenances that are planned for a pool
   kubectl nm resume -l pool=blue --yes";
 
 pub(crate) const RESUME_NOTES: &str = "\

@@ -188,7 +188,7 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
     let drained = with_status("n1", serde_json::json!({"phase": "Succeeded"}));
     assert_eq!(
         shown(drained, true).await,
-        ("node/n1: no pods had to move when the drain began\n".to_owned(), false)
+        ("node/n1: no pods had to move when the drain started\n".to_owned(), false)
     );
 }
 
@@ -261,7 +261,7 @@ async fn a_paused_roll_is_reported_with_who_paused_it_and_since_when() {
     let (mut out, captured) = output();
     let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
     run(args, &cluster, &mut out).await.unwrap();
-    let line = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job begins; \
+    let line = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job is started; \
                 `kubectl nm roll resume kernel` continues it\n";
     assert!(captured.messages().contains(line), "{}", captured.messages());
 }

@@ -130,7 +130,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                 out.data(&line(object, deletion, endings.get(node(object)).copied()))?;
                 if args.keep_cordon && !status(object).has_begun() {
                     out.message(&Line::new(format!(
-                        "warning: node/{} was not cordoned by its maintenance, which had not begun",
+                        "warning: node/{} was not cordoned by its maintenance, which had not started",
                         node(object)
                     )));
                 }

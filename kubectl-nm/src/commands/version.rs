@@ -92,7 +92,7 @@ fn print(versions: &Versions, args: &VersionArgs, out: &mut Output) -> Result<Ex
     let reconciler = versions.reconciler.as_deref();
     if let Some(warning) = reconciler.and_then(|reconciler| version_skew(OWN_VERSION, reconciler)) {
         out.advise(&format!(
-            "warning: {warning}; `kubectl nm install --image IMAGE` installs another reconciler version"
+            "warning: {warning}; `kubectl nm install --image IMAGE` installs another version of nm-reconciler"
         ));
     }
     Ok(Exit::Done)

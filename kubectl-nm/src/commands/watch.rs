@@ -120,7 +120,7 @@ struct RecordingFlags {
 
 #[derive(Args, Debug, Default)]
 struct DashboardFlags {
-    /// Begin with all nodes of the cluster, not only those in maintenance; Tab switches
+    /// Open with all nodes of the cluster, not only those in maintenance; Tab switches
     #[arg(long, help_heading = "Dashboard", conflicts_with = "nodes")]
     all: bool,
 

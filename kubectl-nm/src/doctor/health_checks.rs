@@ -319,7 +319,7 @@ fn versions(report: &ClusterReport) -> Fetched<Finding> {
     match installation.version() {
         Some(version) => match version_skew(OWN_VERSION, &version) {
             Some(warning) => {
-                warn(warning, "`kubectl nm install --image IMAGE` installs another reconciler version")
+                warn(warning, "`kubectl nm install --image IMAGE` installs another version of nm-reconciler")
             }
             None => ok(format!("plugin {OWN_VERSION}, reconciler {version}")),
         },

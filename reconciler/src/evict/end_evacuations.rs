@@ -250,7 +250,7 @@ impl Ending<'_> {
             let (machine, name) = (migration.machine(), migration.name_any());
             match answer {
                 Ok(()) => {
-                    info!(node, virtual_machine = %machine, migration = name, "migration deleted before it began");
+                    info!(node, virtual_machine = %machine, migration = name, "migration deleted before it started");
                     self.undeleted.remove(&machine);
                 }
                 // It has changed, and may have begun.

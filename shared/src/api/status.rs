@@ -163,7 +163,7 @@ impl NodeMaintenanceStatus {
         self.first_drained.as_ref().map(|first| first.0).or_else(drained)
     }
 
-    /// When the node was first cordoned; none if the maintenance has not begun.
+    /// When the node was first cordoned; none if the maintenance has not started.
     pub fn begun_at(&self) -> Option<Timestamp> {
         let cordoned = condition::find(&self.conditions, ConditionType::Cordoned)?;
         let since = self.cordoned_since.as_ref().unwrap_or(&cordoned.last_transition_time);

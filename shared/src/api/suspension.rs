@@ -62,7 +62,7 @@ pub fn record(next: &mut NodeMaintenanceStatus, maintenance: &NodeMaintenance, n
     // The medik8s operator writes no conditions: a maintenance that it began has only a phase.
     let has_begun = if shows_begin { begun } else { next.phase == Some(Phase::Running) };
     let (reason, message) = match (maintenance.spec.suspend, has_begun) {
-        (true, false) => (ConditionReason::Planned, "the maintenance begins when spec.suspend is removed"),
+        (true, false) => (ConditionReason::Planned, "the maintenance starts when spec.suspend is removed"),
         (true, true) => (ConditionReason::Paused, "no pod is evicted until spec.suspend is removed"),
         (false, _) => (ConditionReason::Resumed, ""),
     };

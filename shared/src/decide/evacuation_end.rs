@@ -22,7 +22,7 @@ pub struct EvacuationEnd {
     pub left_to_others: Vec<MachineKey>,
     /// The migrations to delete. Each has not begun, and its virtual machine is no longer marked.
     pub deletable: Vec<VirtualMachineInstanceMigration>,
-    /// The virtual machines that leave although the maintenance ends: their migrations have begun.
+    /// The virtual machines that leave although the maintenance ends: their migrations have started.
     pub moving: Vec<MachineKey>,
 }
 
@@ -87,7 +87,7 @@ pub fn still_leaving<'a>(
     let more = machines.count();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match why {
-        StillLeaving::Begun => "their migrations have begun".to_owned(),
+        StillLeaving::Begun => "their migrations have started".to_owned(),
         StillLeaving::MayNotDelete => format!(
             "nm-reconciler may not delete their migrations; {}",
             crate::api::grant::Grant::VirtualMachines.hint()

@@ -319,7 +319,7 @@ fn failures(history: &MigrationHistory<'_>, last: Option<&MigrationState>) -> Mi
             format!("{} failed{}", target.unwrap_or_default(), reason.unwrap_or_default())
         }
         None if history.failed_early() => {
-            " failed before it began: its target pod was never Ready".to_owned()
+            " failed before it started: its target pod was never Ready".to_owned()
         }
         None => " failed".to_owned(),
     };

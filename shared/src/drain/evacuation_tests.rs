@@ -176,7 +176,7 @@ fn failures_before_the_handoff_are_counted_with_the_time_of_the_next_attempt() {
     assert_eq!(
         message,
         format!(
-            "its live migration failed before it began: its target pod was never Ready (2 attempts); KubeVirt retries it \
+            "its live migration failed before it started: its target pod was never Ready (2 attempts); KubeVirt retries it \
              at {}",
             time(73)
         )

@@ -31,7 +31,7 @@ impl Forecast {
             expected.warnings.retain(|warning| *warning != Warning::LocalStorage);
             expected.is_left_to_others = external.contains(&machine);
             if !expected.is_left_to_others && unplaced.contains(&pod::reference(&expected.pod)) {
-                let message = "no other node can take its target pod, so its migration cannot begin";
+                let message = "no other node can take its target pod, so its migration cannot start";
                 expected.fate = PodOutcome::Blocked(Blocker::new(BlockReason::MigrationNotStarted, message));
             } else {
                 moved.insert(pod::uid(&expected.pod).to_owned());

@@ -24,7 +24,7 @@ async fn a_roll_is_watched_paused_continued_and_left() {
         "kernel 6.12",
         "0/2 nodes done",
         "run by",
-        "began ",
+        "started ",
         "1 node at a time",
         "runs echo hello from {}",
         &log,

@@ -226,7 +226,7 @@ async fn a_wait_on_a_terminal_leaves_its_lines_in_the_scrollback() {
     let screen = terminal.screen();
     assert!(screen.contains(&format!("node/{node} maintenance started")), "{screen}");
     assert!(
-        screen.contains(&format!("node/{node} drained: no pods had to move when the drain began")),
+        screen.contains(&format!("node/{node} drained: no pods had to move when the drain started")),
         "{screen}"
     );
     assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());

@@ -55,7 +55,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let failed =
         format!("the drain timed out after 3 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let stderr = format!(
-        "node/{a}: 0 of 1 pod gone\nnode/{b}: no pods had to move when the drain began\nnode/{a}: {blocked}\n\
+        "node/{a}: 0 of 1 pod gone\nnode/{b}: no pods had to move when the drain started\nnode/{a}: {blocked}\n\
          hint: `kubectl nm explain {a}` shows why, and which workloads have no ready pod\n"
     );
     expect(
@@ -74,7 +74,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &stderr,
     );
     let lines = format!(
-        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to move when the drain began \
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to move when the drain started \
          (reason: kernel)\n"
     );
     expect(
@@ -96,7 +96,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
         &plugin(&cluster, &["start", b, "--wait"]).await,
         0,
         &format!(
-            "node/{b} is already in maintenance\nnode/{b} drained: no pods had to move when the drain began\n"
+            "node/{b} is already in maintenance\nnode/{b} drained: no pods had to move when the drain started\n"
         ),
         "",
     );
@@ -112,7 +112,7 @@ async fn a_timed_out_wait_reports_the_state_and_what_to_do() {
         &format!("node/{node} maintenance started\n"),
         &format!(
             "timed out after AGE\n\
-             node/{node}: Requested: nm-reconciler has not begun yet\nmaintenance continues: {node}\n\
+             node/{node}: Requested: nm-reconciler has not started the maintenance yet\nmaintenance continues: {node}\n\
              hint: `kubectl nm watch {node} --until drained` resumes waiting, \
              `kubectl nm stop {node}` stops the maintenance\n"
         ),

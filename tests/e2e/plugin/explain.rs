@@ -92,8 +92,8 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: nm-reconciler has not begun yet (NodeMaintenance e2e-explain)\n\n\
-         nm-reconciler has not begun yet.\n  Ongoing for LONG\n  \
+        "node/{node}: Requested: nm-reconciler has not started the maintenance yet (NodeMaintenance e2e-explain)\n\n\
+         nm-reconciler has not started the maintenance yet.\n  Ongoing for LONG\n  \
          This usually takes a moment; if it takes longer, check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide"
     );
@@ -162,8 +162,8 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     // Detecting that no replica renews the lease takes some seconds, and is reported as progress.
     assert_eq!((blocked.code, blocked.stderr.as_str()), (Some(3), ""), "{blocked:?}");
     let (_, cause) = blocked.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Ongoing for LONG\n  \
-        Check why nm-reconciler is not running: without it, no maintenance begins, continues or ends:\n    \
+    let expected = "\nNo nm-reconciler leads, so the maintenance makes no progress.\n  Ongoing for LONG\n  \
+        Check why nm-reconciler is not running: without it, no maintenance starts, continues or ends:\n    \
         kubectl get pods -A -l app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler -o wide";
     // What the drain waited for is another cause.
     assert!(timeless(cause).starts_with(expected), "{cause}");

@@ -48,7 +48,7 @@ async fn a_wait_continues_in_the_background_after_ctrl_z() {
     terminal.press("bg; clear\n");
     terminal.until("an empty screen", |screen| !screen.contents().contains("Stopped")).await;
     // This hint appears after five seconds.
-    terminal.until_shown("nm-reconciler has not begun for").await;
+    terminal.until_shown("nm-reconciler has not started the maintenance after").await;
     terminal.press("jobs\n");
     let screen = terminal.until_shown("[1]").await;
     assert!(screen.contains("Running"), "{screen}");

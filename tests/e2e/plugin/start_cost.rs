@@ -141,7 +141,7 @@ async fn what_may_not_be_read_is_named_and_no_reason_to_ask() {
     assert_eq!(terminal.exit_code().await, 0, "{}", terminal.screen());
     let node = nodes[1].as_str();
     let started = plugin_of(&kubeconfig, &["start", node]).await.ok();
-    let unknown = "unknown: whether a reconciler leads, the pods, which DaemonSets exist, the disruption budgets: you may \
+    let unknown = "unknown: whether nm-reconciler leads, the pods, which DaemonSets exist, the disruption budgets: you may \
                    not list leases.coordination.k8s.io, list pods, ";
     assert!(started.stderr.contains(unknown), "{started:?}");
     access.revoke(&cluster).await;

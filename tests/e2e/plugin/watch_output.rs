@@ -91,7 +91,7 @@ async fn a_healthy_drain_of_a_hundred_nodes_has_at_most_four_lines_for_each() {
                 .is_some_and(|rest| rest.starts_with([' ', ':']))
         };
         // A busy machine may take its time to begin.
-        let is_late = |line: &&str| line.contains("has not begun for");
+        let is_late = |line: &&str| line.contains("has not started the maintenance after");
         let of_node: Vec<&str> = lines().filter(of_node).filter(|line| !is_late(line)).collect();
         assert!(of_node.len() <= 4, "{of_node:#?}");
         assert!(of_node.iter().any(|line| line.contains(" drained")), "{of_node:#?}");

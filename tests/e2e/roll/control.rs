@@ -105,7 +105,7 @@ async fn a_node_that_begins_at_the_moment_of_a_pause_is_paused_too() {
     let _ = plugin(&cluster, &["resume", second]).await.ok();
     workload.delete_budget(&guard(second)).await;
     // Its command is that of the roll, which is still paused.
-    let waits = "the roll is paused, and its action has not begun";
+    let waits = "the roll is paused, and its action has not started";
     roll.until("drained", |line| line["node"] == second && line["detail"] == waits).await;
     assert!(roll.output(second).is_empty(), "{:#?}", roll.lines);
     let _ = plugin(&cluster, &["roll", "resume", "racing"]).await.ok();

@@ -107,7 +107,7 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
     let _reconciler = Reconciler::start(&cluster);
     let pods = RunnerPods::start(&cluster).await;
     let begun = begin(&cluster, "own", &nodes, &action(true)).await.ok();
-    let expected = format!("Roll own begins in the cluster: Job {NAMESPACE}/nm-roll-own.\n");
+    let expected = format!("Roll own starts in the cluster: Job {NAMESPACE}/nm-roll-own.\n");
     assert_eq!(begun.stdout, expected, "{begun:?}");
     let watched = plugin(&cluster, &["roll", "watch", "own", "-o", "json"]).await;
     until_complete(&cluster, "own").await;

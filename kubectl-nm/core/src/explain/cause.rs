@@ -97,7 +97,10 @@ mod tests {
         for (text, expected) in [
             ("position 1 of 2 in the queue", "Position 1 of 2 in the queue."),
             ("shop/web-2 is starting..", "shop/web-2 is starting."),
-            ("nm-reconciler has not begun yet.", "nm-reconciler has not begun yet."),
+            (
+                "nm-reconciler has not started the maintenance yet.",
+                "nm-reconciler has not started the maintenance yet.",
+            ),
             ("PDB shop/cart needs 3", "PDB shop/cart needs 3."),
             ("1 Preemption is ...", "1 Preemption is ..."),
             ("", "."),

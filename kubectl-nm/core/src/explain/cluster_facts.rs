@@ -139,7 +139,7 @@ pub struct Outage {
     pub workload: Workload,
     /// The pods of it that left the node.
     pub left: Vec<StoppedPod>,
-    /// When its last pod was stopped on any node since the drain began.
+    /// When its last pod was stopped on any node since the drain started.
     pub last_stopped: Timestamp,
     /// The pods that it has now, none of which is Ready.
     pub pods: Vec<ReadPod>,

@@ -58,12 +58,12 @@ fn a_node_of_a_paused_roll_waits_for_its_roll_to_be_resumed_by_whoever_reads_who
     let suspended = |phase: &str, reason: &str| with_condition(phase, "Suspended", "True", reason, "");
     let drained = || with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
     for (object, sentence) in [
-        (suspended("Pending", "Planned"), "The maintenance begins when its turn in roll k2 comes."),
+        (suspended("Pending", "Planned"), "The maintenance starts when its turn in roll k2 comes."),
         (
             suspended("Running", "Paused"),
             "The maintenance is paused: no pod is evicted, and the node stays cordoned.",
         ),
-        (drained(), "No further node, command or Job begins until the roll is resumed."),
+        (drained(), "No further node, command or Job is started until the roll is resumed."),
     ] {
         let cause = of_roll(object.clone(), &pause, true);
         let paused = "bob@desk paused roll k2 at 2026-01-02 03:05:00 UTC.";
@@ -180,11 +180,11 @@ fn the_medik8s_operator_reports_by_its_last_error() {
 #[test]
 fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
     let waiting = only(&requested("n1"));
-    assert_eq!(waiting.what, ["nm-reconciler has not begun yet."]);
+    assert_eq!(waiting.what, ["nm-reconciler has not started the maintenance yet."]);
     assert_eq!(waiting.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
     assert_eq!(
         only(&stopping(requested("n1"))).what,
-        ["The reconciler has not returned the node to service yet."]
+        ["nm-reconciler has not returned the node to service yet."]
     );
     assert!(!waiting.passes);
     let soon = causes(

@@ -16,7 +16,7 @@ const BY_PODS: [&str; 4] =
     ["BackoffLimitExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded"];
 
 impl FailedJob {
-    /// What a Job shows, if it has failed because of its pods, and one of these was stopped on the node after the drain began and
+    /// What a Job shows, if it has failed because of its pods, and one of these was stopped on the node after the drain started and
     /// before it failed.
     pub fn of(job: &Job, node: &str, began: Timestamp, stopped: &[StoppedPod]) -> Option<Self> {
         let conditions = job.status.as_ref()?.conditions.as_ref()?;

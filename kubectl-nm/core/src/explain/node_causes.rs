@@ -33,10 +33,10 @@ pub fn abandoned(
     let Leadership::Lapsed(since) = leadership else { return None };
     let what = match State::of(maintenance) {
         State::Queued | State::Draining | State::Blocked | State::Failed | State::Stopping => {
-            "No reconciler leads, so the maintenance makes no progress."
+            "No nm-reconciler leads, so the maintenance makes no progress."
         }
         State::Drained => {
-            "No reconciler leads, so the node does not return to service when its maintenance is stopped."
+            "No nm-reconciler leads, so the node does not return to service when its maintenance is stopped."
         }
         State::Requested | State::Planned | State::Paused => return None,
     };
@@ -45,7 +45,7 @@ pub fn abandoned(
     Some(Cause { passes: cause.passes || State::of(maintenance) == State::Drained, ..cause })
 }
 
-/// The cause that a maintenance has not begun.
+/// The cause that a maintenance has not started.
 pub(super) fn not_begun(
     since: Option<Timestamp>,
     reconcilers: &Reconcilers,
@@ -54,7 +54,7 @@ pub(super) fn not_begun(
 ) -> Cause {
     match reconcilers.leadership {
         Leadership::Held => Cause {
-            what: vec![String::from("nm-reconciler runs, but has not begun the maintenance.")],
+            what: vec![String::from("nm-reconciler runs, but has not started the maintenance.")],
             advice: String::from(
                 "This usually takes a moment; if it takes longer, check the log of nm-reconciler",
             ),
@@ -62,9 +62,11 @@ pub(super) fn not_begun(
             ..no_reconciler("", since, kubectl, now)
         },
         Leadership::Lapsed(since) => {
-            nobody_leads("No reconciler leads, so the maintenance does not begin.", since, kubectl, now)
+            nobody_leads("No nm-reconciler leads, so the maintenance does not start.", since, kubectl, now)
         }
-        Leadership::Unknown => no_reconciler("nm-reconciler has not begun yet.", since, kubectl, now),
+        Leadership::Unknown => {
+            no_reconciler("nm-reconciler has not started the maintenance yet.", since, kubectl, now)
+        }
     }
 }
 
@@ -74,7 +76,7 @@ fn nobody_leads(what: &str, since: Timestamp, kubectl: &str, now: Timestamp) -> 
     let advice = if cause.passes {
         "If there is another replica, it takes over in a moment; otherwise, check why nm-reconciler is not running"
     } else {
-        "Check why nm-reconciler is not running: without it, no maintenance begins, continues or ends"
+        "Check why nm-reconciler is not running: without it, no maintenance starts, continues or ends"
     };
     Cause { advice: advice.to_owned(), ..cause }
 }
@@ -186,7 +188,7 @@ pub(super) fn not_let_go(
         let what = if is_deleted {
             "The node was deleted, but nm-reconciler has not removed its maintenance yet."
         } else {
-            "The reconciler has not returned the node to service yet."
+            "nm-reconciler has not returned the node to service yet."
         };
         return no_reconciler(what, since, kubectl, now);
     }

@@ -157,7 +157,7 @@ impl Workload {
         }
     }
 
-    /// The pods of it that left the node after the drain began. None if it was unavailable before, or may have been.
+    /// The pods of it that left the node after the drain started. None if it was unavailable before, or may have been.
     /// `stopped`
     /// are the pods of all nodes, and `pods` those that exist in its namespace; `was_unready` tells whether a pod may
     /// have been unready before it was stopped.

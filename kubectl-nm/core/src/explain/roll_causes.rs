@@ -34,7 +34,10 @@ pub(super) fn left_by_roll(
     let is_drained = State::of(maintenance) == State::Drained;
     let paused = paused.filter(|_| is_drained)?;
     Some(Cause {
-        what: vec![paused, String::from("No further node, command or Job begins until the roll is resumed.")],
+        what: vec![
+            paused,
+            String::from("No further node, command or Job is started until the roll is resumed."),
+        ],
         since: facts.rolls.pause(roll).map(|pause| pause.at),
         advice: String::from("To continue, resume the roll"),
         commands: vec![roll_command("resume", roll, kubectl)],
@@ -124,14 +127,14 @@ pub(super) fn suspended(
     if let Some(roll) = roll.filter(|roll| {
         is_planned && (paused.is_none() || is_stuck(roll)) && facts.rolls.is_abandoned(roll, now)
     }) {
-        return Cause { since, ..abandoned(roll, "so the maintenance does not begin", facts, kubectl) };
+        return Cause { since, ..abandoned(roll, "so the maintenance does not start", facts, kubectl) };
     }
     let what = match (is_planned, roll, runner) {
         (true, Some(roll), Some(who)) => {
             format!("The maintenance starts when its turn in roll {roll} comes; {who} runs the roll.")
         }
         (true, Some(roll), None) if paused.is_some() => {
-            format!("The maintenance begins when its turn in roll {roll} comes.")
+            format!("The maintenance starts when its turn in roll {roll} comes.")
         }
         (true, Some(roll), None) => {
             format!(
@@ -139,7 +142,7 @@ pub(super) fn suspended(
             )
         }
         (true, None, _) => {
-            String::from("The maintenance is planned: it was created suspended, and has not begun.")
+            String::from("The maintenance is planned: it was created suspended, and has not started.")
         }
         (false, ..) => {
             String::from("The maintenance is paused: no pod is evicted, and the node stays cordoned.")
@@ -217,7 +220,7 @@ mod tests {
             );
         }
         let planned = cause("", true, None);
-        assert_eq!(planned.what, ["Nobody runs roll k2, so the maintenance does not begin."]);
+        assert_eq!(planned.what, ["Nobody runs roll k2, so the maintenance does not start."]);
         assert_eq!((planned.commands, planned.passes), (vec![status.into(), resume.into()], false));
     }
 

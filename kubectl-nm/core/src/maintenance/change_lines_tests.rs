@@ -233,7 +233,7 @@ fn creation_and_deletion_are_reported() {
     assert_eq!(
         shown(&created, LineDetail::Nodes),
         [
-            "Requested: nm-reconciler has not begun yet (reason: new ^[[31mkernel)",
+            "Requested: nm-reconciler has not started the maintenance yet (reason: new ^[[31mkernel)",
             "name of the NodeMaintenance: other",
         ]
     );

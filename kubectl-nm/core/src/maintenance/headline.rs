@@ -18,7 +18,7 @@ use crate::maintenance::state::State;
 use crate::terminal::text::{Line, counted};
 
 /// A pod that appears later is moved too, and the status does not count it.
-const NOTHING_TO_MOVE: &str = "no pods had to move when the drain began";
+const NOTHING_TO_MOVE: &str = "no pods had to move when the drain started";
 
 /// `Blocked 40%: 4 pods remaining (1 blocked, 3 evicting), 4 gone`.
 pub fn headline(maintenance: &NodeMaintenance) -> Line {
@@ -26,7 +26,7 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
     let line = Line::default().with(state.style(), state.word());
     let status = status(maintenance);
     match state {
-        State::Requested => line.and(": nm-reconciler has not begun yet"),
+        State::Requested => line.and(": nm-reconciler has not started the maintenance yet"),
         State::Planned => line.and(": ").and(planned_begin(maintenance)),
         State::Queued | State::Failed => match reason(maintenance) {
             "" => line,
@@ -113,7 +113,7 @@ pub fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
     }
 }
 
-/// How many pods had to leave when the drain began; with those that came later while they are there.
+/// How many pods had to leave when the drain started; with those that came later while they are there.
 pub fn pods_in_all(status: &NodeMaintenanceStatus) -> i32 {
     status.eviction_pods.max(pods_gone(status).saturating_add(pods_to_go(status)))
 }
@@ -280,7 +280,7 @@ mod tests {
                      2 deleted (finished before); 1 pod lost its emptyDir data",
                 ),
             ),
-            (json!({"phase": "Succeeded"}), Some("no pods had to move when the drain began")),
+            (json!({"phase": "Succeeded"}), Some("no pods had to move when the drain started")),
             (
                 json!({"phase": "Failed", "evictionPods": 3, "podCounts": {"gone": 1, "blocked": 2}}),
                 Some("1 of 3 pods gone"),
@@ -323,7 +323,7 @@ mod tests {
             headline(&object).to_string()
         };
         let planned = of_roll(suspended("Pending", "Planned"), "Planned");
-        assert_eq!(planned, "Planned: begins when its turn in roll k2 comes");
+        assert_eq!(planned, "Planned: starts when its turn in roll k2 comes");
         let acting = of_roll(json!({"phase": "Succeeded", "evictionPods": 3}), "Acting");
         assert_eq!(acting, "Drained: 3 pods gone; roll k2 runs its action");
     }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn headlines_have_the_state_and_the_progress() {
         for (status, expected) in [
-            (json!({}), "Requested: nm-reconciler has not begun yet"),
+            (json!({}), "Requested: nm-reconciler has not started the maintenance yet"),
             (json!({"phase": "Pending"}), "Queued"),
             (json!({"phase": "Pending", "lastError": "lease taken"}), "Queued: lease taken"),
             (
@@ -356,11 +356,11 @@ mod tests {
             ),
             (
                 json!({"phase": "Succeeded", "departedPods": {}}),
-                "Drained: no pods had to move when the drain began",
+                "Drained: no pods had to move when the drain started",
             ),
-            (suspended("Pending", "Planned"), "Planned: begins when it is resumed"),
+            (suspended("Pending", "Planned"), "Planned: starts when it is resumed"),
             (suspended("Running", "Paused"), "Paused 0%: 0 pods remaining"),
-            (json!({"phase": "Succeeded"}), "Drained: no pods had to move when the drain began"),
+            (json!({"phase": "Succeeded"}), "Drained: no pods had to move when the drain started"),
             (
                 json!({"phase": "Failed", "lastError": "nodes \"x\" not found"}),
                 "Failed: nodes \"x\" not found",

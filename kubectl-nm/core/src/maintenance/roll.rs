@@ -236,7 +236,7 @@ pub fn paused_line(roll: &str, pause: Option<&Pause>, flags: &str) -> Line {
     Line::new(format!("roll {roll} is "))
         .with(Style::Busy, "paused")
         .and(by.unwrap_or_default())
-        .and(format!(": no further node, command or Job begins; {resume} continues it"))
+        .and(format!(": no further node, command or Job is started; {resume} continues it"))
 }
 
 /// Why a pod stays: what runs the action of a roll stays because the roll wants it so.
@@ -258,11 +258,11 @@ pub fn paused_words(pause: Option<&Pause>, now: Timestamp) -> String {
     )
 }
 
-/// What lets a planned maintenance begin: `begins when its turn in roll kernel comes`.
+/// What lets a planned maintenance begin: `starts when its turn in roll kernel comes`.
 pub fn planned_begin(maintenance: &NodeMaintenance) -> String {
     match roll_name(maintenance) {
-        Some(roll) => format!("begins when its turn in roll {roll} comes"),
-        None => String::from("begins when it is resumed"),
+        Some(roll) => format!("starts when its turn in roll {roll} comes"),
+        None => String::from("starts when it is resumed"),
     }
 }
 

@@ -90,7 +90,7 @@ pub async fn assess(
     let (gap, mut unknown) = match leader {
         Ok(Ok(gap)) => (gap, Vec::new()),
         Ok(Err(unread)) => (None, vec![unread]),
-        Err(too_late) => (None, vec![Unread::too_late("whether a reconciler leads", too_late)]),
+        Err(too_late) => (None, vec![Unread::too_late("whether nm-reconciler leads", too_late)]),
     };
     let (harms, slow) = match plan {
         Ok(report) => {

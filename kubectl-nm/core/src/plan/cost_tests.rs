@@ -119,7 +119,7 @@ async fn nobody_leading_is_known_even_if_the_plan_is_late() {
 async fn what_could_not_be_read_is_said_once_and_is_no_error() {
     let (lines, _) = cost(|_, _| Some(failure(403, "Forbidden", "x"))).await;
     let [line] = &lines[..] else { panic!("{lines:?}") };
-    assert!(line.starts_with("unknown: whether a reconciler leads, the capacity of other nodes"), "{line}");
+    assert!(line.starts_with("unknown: whether nm-reconciler leads, the capacity of other nodes"), "{line}");
     assert!(line.contains(": you may not list leases.coordination.k8s.io, list nodes, list pods"), "{line}");
     let (lines, _) =
         cost(|_, path| (path == "/api/v1/pods").then(|| failure(500, "InternalError", "x"))).await;

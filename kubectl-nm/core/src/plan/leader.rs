@@ -163,7 +163,7 @@ async fn deployments(cluster: &Cluster, which: ListParams) -> Result<Vec<Deploym
 }
 
 fn unread(error: &Error) -> Unread {
-    Unread::failed("whether a reconciler leads", error)
+    Unread::failed("whether nm-reconciler leads", error)
 }
 
 fn by_leases(leases: &[Lease], now: Timestamp) -> Evidence {
@@ -369,7 +369,7 @@ mod tests {
         let unread = gap(&cluster, now()).await.unwrap_err();
         assert_eq!(
             unread.to_string(),
-            "whether a reconciler leads: you may not list leases.coordination.k8s.io"
+            "whether nm-reconciler leads: you may not list leases.coordination.k8s.io"
         );
     }
 }

@@ -265,7 +265,7 @@ fn totals(report: &PlanReport) -> Line {
 fn load_balancers(nodes: &[NodeReport]) -> Option<Line> {
     let delay = nodes.iter().filter_map(|node| node.load_balancer_delay).max()?;
     Some(Line::new(format!(
-        "Evictions begin {} after the cordon, so that load balancers stop using the node first",
+        "Evictions start {} after the cordon, so that load balancers stop using the node first",
         duration::show(delay)
     )))
 }

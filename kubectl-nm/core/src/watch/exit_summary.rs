@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             summary(&["n1"], [requested("n1")], "", None),
             [
-                "node/n1: Requested: nm-reconciler has not begun yet",
+                "node/n1: Requested: nm-reconciler has not started the maintenance yet",
                 "hint: maintenances continue; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` stops one",
             ]
         );

@@ -126,7 +126,7 @@ impl GoalTracker {
         &self.cache
     }
 
-    /// Whether a watched maintenance has not begun.
+    /// Whether a watched maintenance has not started.
     pub(crate) fn has_requested(&self) -> bool {
         self.cache.objects().any(|object| State::of(object) == State::Requested)
     }

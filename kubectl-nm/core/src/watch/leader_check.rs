@@ -15,7 +15,7 @@ const FIRST_CHECK: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Waits until a maintenance stands still although it was requested, because no reconciler leads. Never returns if the user may
-/// not see who leads. `is_requested`: whether a maintenance has not begun.
+/// not see who leads. `is_requested`: whether a maintenance has not started.
 pub async fn until_nobody_leads(cluster: &Cluster, is_requested: &Cell<bool>) -> LeaderGap {
     let mut wait = FIRST_CHECK;
     loop {

@@ -183,7 +183,7 @@ impl<'a> NdjsonReporter<'a> {
         Self { deleted_nodes: Some(deleted_nodes), ..self }
     }
 
-    /// Whether a maintenance has not begun.
+    /// Whether a maintenance has not started.
     pub fn has_requested(&self) -> bool {
         self.tracker.has_requested()
     }

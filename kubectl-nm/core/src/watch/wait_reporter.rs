@@ -99,7 +99,7 @@ impl<'a> WaitReporter<'a> {
         self.deleted_nodes.is_some_and(|deleted| deleted.has_uid(uid))
     }
 
-    /// Whether a maintenance has not begun.
+    /// Whether a maintenance has not started.
     pub fn has_requested(&self) -> bool {
         self.tracker.has_requested()
     }
@@ -410,9 +410,9 @@ fn stall_reason(
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => {
             let created = object.metadata.creation_timestamp.as_ref();
-            let waited = created.map(|at| format!(" for {}", age(now.duration_since(at.0).as_secs())));
+            let waited = created.map(|at| format!(" after {}", age(now.duration_since(at.0).as_secs())));
             Some(format!(
-                "nm-reconciler has not begun{}; `kubectl nm explain {}{flags}` shows why",
+                "nm-reconciler has not started the maintenance{}; `kubectl nm explain {}{flags}` shows why",
                 waited.unwrap_or_default(),
                 node(object)
             ))

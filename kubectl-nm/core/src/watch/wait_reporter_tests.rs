@@ -179,7 +179,9 @@ fn a_wait_without_progress_reports_why() {
     let mut events = list(vec![requested("n1")]);
     events.push(LoopEvent::Heartbeat);
     let messages = wait(Goal::Drained, &["n1"], events).1.messages();
-    for expected in ["node/n1: nm-reconciler has not begun for ", "; `kubectl nm explain n1` shows why"] {
+    for expected in
+        ["nm-reconciler has not started the maintenance after ", "; `kubectl nm explain n1` shows why"]
+    {
         assert!(messages.contains(expected), "{messages}");
     }
 
@@ -274,7 +276,7 @@ fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
             messages,
             [
                 first,
-                "node/n1: Requested: nm-reconciler has not begun yet",
+                "node/n1: Requested: nm-reconciler has not started the maintenance yet",
                 "maintenance continues: n1",
                 "hint: `kubectl nm watch n1 --until drained` resumes waiting, `kubectl nm stop n1` stops the maintenance",
             ]
@@ -296,8 +298,8 @@ fn a_log_has_the_time_and_goes_to_stdout() {
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     assert_eq!(
         captured.data(),
-        "2026-01-02T12:00:00Z n1 Requested: nm-reconciler has not begun yet\n\
-         2026-01-02T12:00:00Z n2 Requested: nm-reconciler has not begun yet\n\
+        "2026-01-02T12:00:00Z n1 Requested: nm-reconciler has not started the maintenance yet\n\
+         2026-01-02T12:00:00Z n2 Requested: nm-reconciler has not started the maintenance yet\n\
          2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
     );
     assert_eq!(captured.messages(), "");
@@ -490,11 +492,11 @@ fn a_wait_for_a_node_of_a_paused_roll_says_who_paused_it_and_how_it_continues() 
         LoopEvent::Heartbeat,
     ]);
     let messages = wait(Goal::Drained, &["n1"], events).1.messages();
-    let paused = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job begins; \
+    let paused = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job is started; \
                   `kubectl nm roll resume kernel` continues it\n";
     assert_eq!(messages.matches(paused).count(), 1, "{messages}");
     let stalled =
-        "node/n1: the maintenance begins when its turn in roll kernel comes, which is paused by ada@laptop ";
+        "node/n1: the maintenance starts when its turn in roll kernel comes, which is paused by ada@laptop ";
     assert_eq!(messages.matches(stalled).count(), 1, "{messages}");
     assert!(messages.ends_with("comes; `kubectl nm roll status kernel` shows how far it is\n"), "{messages}");
 }

@@ -34,7 +34,7 @@ const MAINTENANCES: &[ColumnEntry] = &[
     shown("blocked", "the blocked pods"),
     shown(
         "elapsed",
-        "the time of the drain until the node was first drained; while pods leave that came later, the time since then; before it begins, the age of the maintenance",
+        "the time of the drain until the node was first drained; while pods leave that came later, the time since then; before it starts, the age of the maintenance",
     ),
     shown("why", "why it is in its state"),
     hidden("reason", "the reason for the maintenance (spec.reason)"),

@@ -197,8 +197,9 @@ fn nothing_in_a_replay_changes_a_cluster() {
         assert!(text(&replay.model).contains("a replay has no cluster"), "{key}");
         press(&mut replay, KeyCode::Char('j'));
     }
-    let footer = text(&replay.model);
-    assert!(!footer.contains("start") && !footer.contains("stop"), "{footer}");
+    let shown = text(&replay.model);
+    let footer = shown.lines().last().unwrap();
+    assert!(footer.contains("quit") && !footer.contains("start") && !footer.contains("stop"), "{shown}");
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn settings(model: &RollModel, width: u16) -> TonedLines {
         let since = model.now.duration_since(began);
         let format = if since.as_hours() < 24 { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" };
         let at = if width < BAR_FROM { String::new() } else { format!(" {},", began.strftime(format)) };
-        format!("began{at} {} ago", age(since.as_secs()))
+        format!("started{at} {} ago", age(since.as_secs()))
     });
     let at_a_time = format!("{} at a time", counted(*at_a_time, "node"));
     let parts: Vec<String> = began.into_iter().chain([at_a_time]).chain(action.clone()).collect();
@@ -221,7 +221,7 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
             let text = match state {
                 RollState::Waiting(why) if model.only_shows => format!("{who} aborted the roll: {why}."),
                 _ => {
-                    format!("{who} aborted the roll. Nodes whose command or Job has begun are finished.")
+                    format!("{who} aborted the roll. Nodes whose command or Job has started are finished.")
                 }
             };
             (text, Tone::Bad)
@@ -231,12 +231,12 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
             let paused = paused_words(record.pause.as_ref(), model.now);
             (
                 format!(
-                    "{paused}: no further node or action begins, and drains are paused. {pause} continues."
+                    "{paused}: no further node or action is started, and drains are paused. {pause} continues."
                 ),
                 Tone::Busy,
             )
         }
-        (RollState::Waiting(why), _) => (format!("no node begins: {why}"), Tone::Busy),
+        (RollState::Waiting(why), _) => (format!("no node is started: {why}"), Tone::Busy),
         _ => match estimate {
             Some(estimate) => (estimate_text(estimate, model.now), Tone::Plain),
             None => (String::from("The time left is estimated once a node is done."), Tone::Quiet),
@@ -267,12 +267,12 @@ fn question(model: &RollModel, width: u16) -> TonedLines {
         let commands = model.shown.as_ref().map(|shown| shown.commands.join(", ")).unwrap_or_default();
         let what = match (commands.as_str(), model.stops_by_leaving()) {
             ("", _) => String::from(
-                "Leaving stops the roll: no further node begins and none returns to service until it is resumed",
+                "Leaving stops the roll: no further node is started and none returns to service until it is resumed",
             ),
             (commands, false) => format!("Leaving ends the command of {commands}"),
             (commands, true) => {
                 format!(
-                    "Leaving ends the command of {commands}, and no further node begins until the roll is resumed"
+                    "Leaving ends the command of {commands}, and no further node starts until the roll is resumed"
                 )
             }
         };
@@ -458,8 +458,8 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         keys(Action::Quit, "leave the roll; asks if that stops it or ends commands"),
         keys(Action::Suspend, "suspend"),
         said(""),
-        said("While the roll is paused, no further node or action begins, and"),
-        said("drains evict no pods. Actions that have begun continue."),
+        said("While the roll is paused, no further node or action is started, and"),
+        said("drains evict no pods. Actions that have started continue."),
         said("`kubectl nm roll resume` continues a roll that was left."),
         said(""),
         said("! blocked or halted   ? to confirm   ~ under way   < returning"),

@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(request, of("c"));
         let lines: Vec<String> = plan.iter().map(ToString::to_string).collect();
         assert_eq!(lines[0], "As far as is known, the drain would harm nothing.");
-        assert!(lines[1].starts_with("unknown: whether a reconciler leads, "), "{lines:?}");
+        assert!(lines[1].starts_with("unknown: whether nm-reconciler leads, "), "{lines:?}");
         assert!(from.try_recv().is_err(), "the others were cancelled");
     }
 

@@ -240,9 +240,9 @@ fn a_maintenance_that_no_reconciler_picks_up_is_reported() {
     let mut model = empty(options());
     let object = super::scenes::maintenance("worker-40", 5, serde_json::json!({}));
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
-    assert!(!text(&model).contains("nm-reconciler has not begun"));
+    assert!(!text(&model).contains("waits for nm-reconciler"));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(10)));
-    assert!(text(&model).contains("nm-reconciler has not begun"));
+    assert!(text(&model).contains("waits for nm-reconciler"));
 }
 
 #[test]

@@ -369,7 +369,7 @@ fn the_output_is_that_of_all_running_commands_or_of_the_selected_node() {
 fn the_dashboard_says_since_when_it_runs_what_and_where_the_log_is() {
     let shown = text(&working(200, 50));
     for said in [
-        "began 02:55 UTC, 15m ago  3 nodes at a time  runs ssh {} sudo dnf -y upgrade kernel && ssh {} sudo reboot",
+        "started 02:55 UTC, 15m ago  3 nodes at a time  runs ssh {} sudo dnf -y upgrade kernel && ssh {} sudo reboot",
         "log ~/.local/state/kubectl-nm/roll/kernel-6.12/worker-2.log",
     ] {
         assert!(shown.contains(said), "{shown}");
@@ -378,9 +378,9 @@ fn the_dashboard_says_since_when_it_runs_what_and_where_the_log_is() {
     later.now = now() + SignedDuration::from_secs(60);
     assert!(text(&later).contains("16m ago"), "{}", text(&later));
     later.now = now() + SignedDuration::from_hours(24);
-    assert!(text(&later).contains("began 2026-01-02 02:55 UTC, 24h ago"), "{}", text(&later));
+    assert!(text(&later).contains("started 2026-01-02 02:55 UTC, 24h ago"), "{}", text(&later));
     let narrow = text(&working(45, 20));
-    assert!(narrow.contains("\n began 15m ago  3 nodes at a time  runs ssh …\n"), "{narrow}");
+    assert!(narrow.contains("\n started 15m ago  3 nodes at a time  runs ss…\n"), "{narrow}");
     let job = json!({"metadata": {"generateName": "flash-"}});
     for (action, before, words) in [
         (Some(NodeAction::Job(job)), None, Some("creates Job flash-")),

@@ -22,7 +22,7 @@ fn asked(scene: &Scene) -> Option<String> {
 fn leaving_asks_first_if_it_ends_a_command() {
     let mut model = detailed(120, 24);
     assert_eq!(press(&mut model, KeyCode::Char('q')), None);
-    let question = "Leaving ends the command of worker-2, worker-3, and no further node begins until the roll is resumed.";
+    let question = "Leaving ends the command of worker-2, worker-3, and no further node starts until the roll is resumed.";
     assert!(text(&model).contains(question), "{}", text(&model));
     assert!(text(&model).contains("Leave? [y] yes"), "{}", text(&model));
     assert_eq!(press(&mut model, KeyCode::Char('n')), None);
@@ -36,7 +36,7 @@ fn leaving_asks_first_if_it_ends_a_command() {
 #[test]
 fn leaving_asks_first_while_nodes_are_planned_or_drain() {
     let stops =
-        "Leaving stops the roll: no further node begins and none returns to service until it is resumed";
+        "Leaving stops the roll: no further node is started and none returns to service until it is resumed";
     let mut draining = Scene::beginning();
     draining.progress[0] = at_step(0, Step::Draining, 20, (1, 12), "");
     let mut waiting = Scene::beginning();

@@ -57,7 +57,7 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
         let acting = of_roll("node-08", json!({"phase": "Succeeded"}), "Acting", Some(state));
         let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 145, 24);
         let why = if is_run {
-            "begins when its turn in roll k2 comes; run by ada@vm"
+            "starts when its turn in roll k2 comes; run by ada@vm"
         } else {
             "nobody runs roll k2 now"
         };

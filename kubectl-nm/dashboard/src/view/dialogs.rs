@@ -120,11 +120,11 @@ fn pause_lines(
         _ => None,
     };
     let what = match (dialog.pause, only) {
-        (false, Some(State::Planned)) => "The maintenance begins, and its pods are evicted:",
+        (false, Some(State::Planned)) => "The maintenance starts, and the pods of its node are evicted:",
         (false, Some(_)) => "The drain continues:",
-        (false, None) => "The drains continue, and planned maintenances begin:",
+        (false, None) => "The drains continue, and planned maintenances start:",
         (true, Some(State::Requested | State::Queued)) => {
-            "The maintenance does not begin until it is resumed:"
+            "The maintenance does not start until it is resumed:"
         }
         (true, Some(_)) => "No more pods are evicted until it is resumed. The node stays cordoned:",
         (true, None) => "No more pods are evicted until they are resumed. Cordoned nodes stay cordoned:",
@@ -166,7 +166,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
             _ if dialog.is_ignored_by(target) => ", is uncordoned by the medik8s operator",
             _ if dialog.keep_cordon && !FleetRow::of(target).has_started() => {
-                ", not cordoned: its maintenance has not begun"
+                ", not cordoned: its maintenance has not started"
             }
             Some(true) if dialog.keep_cordon => ", stays cordoned",
             Some(true) => ", becomes schedulable",

@@ -158,7 +158,7 @@ fn consequence(plan: &StartPlan, model: &Model) -> String {
         return format!("{them} cordoned, and the pods are evicted.");
     }
     let begin = model.hint(Action::Pause);
-    format!("{them} only planned: the scheduler prefers others, and {begin} begins the maintenance.")
+    format!("{them} only planned: the scheduler prefers others, and {begin} starts the maintenance.")
 }
 
 fn preview(preview: &StartPreview) -> Vec<DialogLine> {

@@ -161,7 +161,7 @@ fn a_paused_roll_begins_neither_of_them_and_evicts_nothing() {
     world.hold("n0");
     world.pause(true);
     world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "the roll is paused, and its action has not begun");
+    assert_eq!(world.detail("n0"), "the roll is paused, and its action has not started");
     assert!(world.actions.is_empty() && !world.drains());
     world.pause(false);
     assert_eq!(world.run(), RollState::Done);

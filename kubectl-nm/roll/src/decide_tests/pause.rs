@@ -4,7 +4,7 @@ use super::world::{World, at, settings};
 use super::*;
 use crate::record::Pause;
 
-const PAUSED: &str = "the roll is paused, and its action has not begun";
+const PAUSED: &str = "the roll is paused, and its action has not started";
 
 /// Nothing begins while the roll is paused, and everything once it is not.
 fn begins_after_the_pause(mut world: World, detail: &str) {

@@ -7,7 +7,7 @@ use crate::record::{Halt, RollRecord, Runner};
 pub enum RollEnd {
     /// With the record as it was at the end.
     Done(Box<RollRecord>),
-    /// The nodes whose command or Job has begun, and that `roll abort` leaves in maintenance.
+    /// The nodes whose command or Job has started, and that `roll abort` leaves in maintenance.
     Halted(Halt, Vec<String>),
     /// Another program runs the roll now.
     TakenOver(Runner),

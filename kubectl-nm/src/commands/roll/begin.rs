@@ -139,11 +139,11 @@ pub(super) async fn run(
             delete(&created, cluster, out).await?;
             return Err(error);
         }
-        out.data(&Line::new(format!("Roll {name} begins in the cluster: {}.", runner_job::title(&name))))?;
+        out.data(&Line::new(format!("Roll {name} starts in the cluster: {}.", runner_job::title(&name))))?;
         out.hint(&format!("`kubectl nm roll watch {name}` shows its progress"));
         return Ok(Exit::Done);
     }
-    out.message(&Line::new(format!("Roll {name} begins.")));
+    out.message(&Line::new(format!("Roll {name} starts.")));
     run_roll(&roll, record, None, &args.output, cluster, out).await
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Re
     let acting = roll.nodes.iter().filter(acts).count();
     if acting > 0 && record.runner.is_some() {
         out.message(&Line::new(format!(
-            "The action of {} has begun, and continues.",
+            "The action of {} has started, and continues.",
             counted(acting, "node")
         )));
     }
@@ -108,7 +108,7 @@ async fn find_finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> F
     finisher(roll, record, runner, job.as_ref(), Timestamp::now())
 }
 
-/// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has begun.
+/// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has started.
 fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut Output) -> Result<(), Error> {
     let name = roll.name.as_str();
     let aborted = Line::new(format!("roll {name} ")).with(Style::Good, "aborted");
@@ -151,7 +151,7 @@ fn begun(node: &RollNode, roll: &Roll) -> String {
     let Some((step, action)) = actions.next() else { return String::from("its drain has ended") };
     let what = if roll.settings.runs_command(step) { "command" } else { "Job" };
     let has_failed = matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_));
-    format!("its {what} {}", if has_failed { "failed" } else { "has begun" })
+    format!("its {what} {}", if has_failed { "failed" } else { "has started" })
 }
 
 /// Ends a roll whose records cannot be read: all of its nodes return to service.
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(done, "roll r aborted: 1 node stays in maintenance\n");
         assert_eq!(
             messages,
-            "node/n1 (Acting): its command has begun\n\
+            "node/n1 (Acting): its command has started\n\
              hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; \
              `kubectl nm roll resume r` finishes the command or the Job first\n"
         );
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(done, format!("roll r aborted: {job} finishes 1 node, and returns it to service\n"));
         assert_eq!(
             messages,
-            "node/n1 (Acting): its Job has begun\n\
+            "node/n1 (Acting): its Job has started\n\
              hint: `kubectl nm roll watch r` shows the progress, and `kubectl nm roll abort r --return --yes` returns it to service at once. \
              A node whose command or Job fails stays in maintenance\n"
         );

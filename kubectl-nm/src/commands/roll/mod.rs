@@ -49,7 +49,7 @@ Examples:
   kubectl nm roll -l pool=blue --max-unavailable 2 --run 'ssh {} sudo reboot' --expect-reboot \\
     --soak 2m --reason 'kernel 6.12'
 
-  # Begin with one node, then three, then 10% of the nodes at a time, at night only
+  # Start with one node, then three, then 10% of the nodes at a time, at night only
   kubectl nm roll -l pool=blue --waves 1,3,10% --job upgrade.yaml \\
     --window 'Sat,Sun 22:00-04:00 Europe/Berlin'
 
@@ -75,7 +75,7 @@ Steps of a node:
   Recovering   waits until workloads and budgets are as healthy as before (--recovery-timeout)
   Soaking      the roll waits, and the node has to stay Ready (--soak)
 
-If a step fails or times out, the roll halts: no further node begins, commands and Jobs that run are waited for, and what \
+If a step fails or times out, the roll halts: no further node is started, commands and Jobs that run are waited for, and what \
 is under way is left as it is. `kubectl nm roll resume NAME` tries the step again: a command that failed is run again, and a \
 new Job replaces one that failed. The state of a roll is in its NodeMaintenance objects. After Ctrl-C, or if `kubectl nm roll` is \
 killed, `resume` continues it from any computer; a command that was under way is run again. The output of commands is kept below \
@@ -85,7 +85,7 @@ Exit codes: 0 done, 1 error, 2 usage error or not confirmed, 3 halted or not eve
 aborted by another user, 130 interrupted.";
 
 const ABORT_NOTES: &str = "\
-A command or a Job that has begun is not interrupted. If a program runs the roll, on a computer or in the cluster, it finishes \
+A command or a Job that has started is not interrupted. If a program runs the roll, on a computer or in the cluster, it finishes \
 the node and returns it to service. If no program runs the roll, if the roll has halted, or if the command or the \
 Job fails, the node stays in maintenance: `kubectl nm stop NODE` returns it to service, and `kubectl nm roll resume \
 NAME` finishes it first. \
@@ -125,14 +125,14 @@ enum RollCommand {
     Watch(WatchArgs),
     /// Continue a roll that was interrupted, paused or halted
     Resume(ResumeArgs),
-    /// Pause a roll: no further node, command or Job begins, and the drains under way are paused
+    /// Pause a roll: no further node, command or Job is started, and the drains under way are paused
     Pause(NameArgs),
     /// Abort a roll: delete planned maintenances, and return nodes to service unless their command or Job has started
     #[command(after_help = ABORT_NOTES)]
     Abort(AbortArgs),
     /// Print the lines of a roll in the cluster: the logs of the pods that run it
     Logs(LogsArgs),
-    /// Print a Job that runs a command on a node, to begin with for --job FILE
+    /// Print a Job that runs a command on a node, as a starting point for --job FILE
     JobTemplate,
     /// Run a roll as the Job in the cluster does
     #[command(hide = true)]

@@ -187,7 +187,7 @@ impl FleetRow {
     pub(crate) fn why(&self, now: Timestamp) -> &str {
         let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
         match self.state {
-            Some(State::Requested) if !is_new => "nm-reconciler has not begun",
+            Some(State::Requested) if !is_new => "waits for nm-reconciler",
             _ => &self.why,
         }
     }

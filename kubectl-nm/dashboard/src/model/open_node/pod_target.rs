@@ -96,8 +96,8 @@ impl Model {
                     self.fleet.ending(node(maintenance), since, self.now).into_owned()
                 }
                 State::Paused => format!("the drain is paused, {resume} resumes it"),
-                State::Planned => format!("the drain has not begun, {resume} begins it"),
-                State::Queued | State::Requested => String::from("the drain has not begun"),
+                State::Planned => format!("the drain has not started, {resume} starts it"),
+                State::Queued | State::Requested => String::from("the drain has not started"),
                 State::Failed => String::from("the drain has failed"),
                 State::Draining | State::Blocked | State::Drained => return None,
             })

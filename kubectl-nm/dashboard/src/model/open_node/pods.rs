@@ -191,12 +191,12 @@ impl PodList {
         }
     }
 
-    /// Whether a pod has come since the drain began.
+    /// Whether a pod has come since the drain started.
     pub(crate) fn is_later(&self, row: &PodRow) -> bool {
         self.later.contains(row.key())
     }
 
-    /// How many of the pods that have come since the drain began have to go, or had to.
+    /// How many of the pods that have come since the drain started have to go, or had to.
     pub(crate) fn later(&self) -> usize {
         let rows = self.later.iter().filter_map(|key| self.rows.get(key));
         rows.filter(|row| had_to_go(row)).count()
@@ -412,7 +412,7 @@ fn has_begun(maintenance: &NodeMaintenance) -> bool {
 }
 
 fn gone(row: &PodRow, is_later: bool, now: Timestamp) -> PodRow {
-    let message = String::from(if is_later { "came after the drain began: not counted" } else { "" });
+    let message = String::from(if is_later { "came after the drain started: not counted" } else { "" });
     match row.progress.state {
         Some(PodState::Gone) => row.clone(),
         _ => PodRow {

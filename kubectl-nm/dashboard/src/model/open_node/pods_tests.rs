@@ -212,7 +212,7 @@ fn a_pod_that_comes_after_the_drain_began_is_named_as_one_that_its_status_does_n
         pods.remove(&pod.id, Some(&begun), now());
     }
     let gone =
-        ["Waiting a", "Gone b", "Gone c came after the drain began: not counted", "Staying ds DaemonSet"];
+        ["Waiting a", "Gone b", "Gone c came after the drain started: not counted", "Staying ds DaemonSet"];
     assert_eq!(shown(&pods)[..3], gone[..3]);
     assert_eq!(pods.later(), 1);
     pods.list(&[plain("a"), plain("d")], Some(&begun), now());

@@ -22,7 +22,7 @@ pub(crate) struct LeavingPod<'a> {
 }
 
 /// The replacement of each of these pods of one workload, if there is one. `elsewhere` are the pods of workloads of that
-/// name on other nodes, in any order; those from before `since`, when the drain began, replace nothing.
+/// name on other nodes, in any order; those from before `since`, when the drain started, replace nothing.
 pub(crate) fn replacements<'a>(
     leaving: &[LeavingPod<'_>],
     elsewhere: impl IntoIterator<Item = &'a Arc<Replica>>,
