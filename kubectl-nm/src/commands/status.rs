@@ -6,10 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::args::duration::age;
-use nm_core::args::names;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::Cluster;
-use nm_core::client::nodes::check_exist;
+use nm_core::client::nodes::{NodeSelection, check_exist};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
@@ -43,6 +42,9 @@ Examples:
   # List all nodes in maintenance
   kubectl nm status
 
+  # List those of a pool
+  kubectl nm status -l pool=blue
+
   # Show one node with its reason, its roll and its remaining pods
   kubectl nm status node-1 -o wide
 
@@ -53,13 +55,12 @@ const EXIT_CODES: &str = "\
 The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping.
 Exit codes: 0, or 1 if a given node is not in maintenance.";
 
-/// Show the nodes in maintenance with their states and progress
+/// Show the nodes in maintenance, all or the given ones, with their states and progress
 #[derive(Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct MaintenanceStatusArgs {
-    /// Names of the nodes; all if none is given
-    #[arg(value_name = "NODE", value_parser = names::parse_node)]
-    nodes: Vec<String>,
+    #[command(flatten)]
+    nodes: NodeSelection,
 
     /// Print the maintenances in this format
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table",
@@ -72,10 +73,15 @@ pub(crate) async fn run(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
-    let shown = Box::pin(all_groups::shown_raw(cluster));
-    let (mut found, older) = progress::during(out, message, shown).await?;
+    let shown = async {
+        let nodes = args.nodes.resolve(cluster).await?;
+        let (found, older) = all_groups::shown_raw(cluster).await?;
+        Ok::<_, Error>((nodes, found, older))
+    };
+    let (nodes, mut found, older) = progress::during(out, message, Box::pin(shown)).await?;
+    // Most nodes that labels select are not in maintenance.
+    let are_named = !nodes.is_empty() && !args.nodes.are_known();
     for warning in &older.warnings {
         out.message(warning);
     }
@@ -88,13 +94,13 @@ pub(crate) async fn run(
         ["/spec/nodeName", "/metadata/name"].map(|field| object.pointer(field).map(Value::to_string))
     });
     match args.output {
-        OutputFormat::Data(format) => in_form(&found, nodes.len() == 1, format, out)?,
+        OutputFormat::Data(format) => in_form(&found, are_named && nodes.len() == 1, format, out)?,
         format @ (OutputFormat::Table | OutputFormat::Wide) => {
             let objects: Result<Vec<NodeMaintenance>, _> =
                 found.iter().map(Deserialize::deserialize).collect();
             let objects = objects.map_err(|error| Error::Unshowable(error.to_string()))?;
             in_table(&objects, format == OutputFormat::Wide, out)?;
-            if objects.is_empty() && nodes.is_empty() {
+            if objects.is_empty() && !are_named {
                 out.message(&Line::new("No maintenances found."));
             }
             for (roll, halt) in rolls.halts_of(&objects) {
@@ -115,7 +121,7 @@ pub(crate) async fn run(
             }
         }
     }
-    let missing = missing(&nodes, &found);
+    let missing = if are_named { missing(&nodes, &found) } else { Vec::new() };
     if missing.is_empty() {
         return Ok(Exit::Done);
     }

@@ -2,13 +2,23 @@
 
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
-use nm_core::testing::fake_server::{cluster, failure, list};
+use nm_core::testing::fake_server::{cluster, failure, list, nodes};
 use nm_core::testing::objects::{named, requested, running, with_status};
 
 use super::*;
 
 fn now() -> Timestamp {
     "2026-01-02T03:07:25Z".parse().unwrap()
+}
+
+fn args(line: &str) -> MaintenanceStatusArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: MaintenanceStatusArgs,
+    }
+    let words = std::iter::once("nm").chain(line.split_whitespace());
+    <Line as clap::Parser>::try_parse_from(words).unwrap().args
 }
 
 fn raw(object: &NodeMaintenance) -> Value {
@@ -155,7 +165,7 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
             _ => list(std::slice::from_ref(&object)),
         });
         let (mut out, captured) = output();
-        let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+        let args = args("");
         run(args, &cluster, &mut out).await.unwrap();
         captured.messages()
     };
@@ -177,7 +187,7 @@ async fn nobody_leading_is_said_where_a_maintenance_needs_a_reconciler_and_the_u
             _ => list(std::slice::from_ref(&object)),
         });
         let (mut out, captured) = output();
-        let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+        let args = args("");
         assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::Done);
         let has_asked = requests.lock().unwrap().iter().any(|request| request.ends_with("/leases"));
         (captured.messages(), has_asked)
@@ -216,8 +226,8 @@ async fn a_halted_roll_is_reported_with_the_nodes_that_are_part_of_it() {
         let existing = existing.clone();
         let (cluster, _) = cluster(move |_, _| list(&existing));
         let (mut out, captured) = output();
-        let nodes = nodes.iter().map(ToString::to_string).collect();
-        run(MaintenanceStatusArgs { nodes, output: format }, &cluster, &mut out).await.unwrap();
+        let args = MaintenanceStatusArgs { output: format, ..args(&nodes.join(" ")) };
+        run(args, &cluster, &mut out).await.unwrap();
         assert_eq!(captured.messages().matches(line).count(), count, "{}", captured.messages());
     }
 }
@@ -259,9 +269,36 @@ async fn a_paused_roll_is_reported_with_who_paused_it_and_since_when() {
         Some([(String::from("kubectl-nm.dev/roll-state"), state.to_string())].into());
     let (cluster, _) = cluster(move |_, _| list(std::slice::from_ref(&object)));
     let (mut out, captured) = output();
-    let args = MaintenanceStatusArgs { nodes: Vec::new(), output: OutputFormat::Table };
+    let args = args("");
     run(args, &cluster, &mut out).await.unwrap();
     let line = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job is started; \
                 `kubectl nm roll resume kernel` continues it\n";
     assert!(captured.messages().contains(line), "{}", captured.messages());
+}
+
+#[tokio::test]
+async fn labels_select_nodes_of_which_those_in_maintenance_are_shown() {
+    let shown = async |line: &str| {
+        let existing = ["n1", "n2", "n4"].map(|node| with_status(node, running(40, &[])));
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/nodes" => nodes(&["n1", "n2", "n3"]),
+            "/api/v1/nodes/n3" => (200, serde_json::json!({"metadata": {"name": "n3"}})),
+            _ => list(&existing),
+        });
+        let (mut out, captured) = output();
+        let result = run(args(line), &cluster, &mut out).await;
+        (result.map_err(|error| error.to_string()), captured.data())
+    };
+    assert_eq!(
+        shown("-l pool=blue -o name").await,
+        (
+            Ok(Exit::Done),
+            "nodemaintenance.nodemaintenance.medik8s.io/n1\n\
+        nodemaintenance.nodemaintenance.medik8s.io/n2\n"
+                .to_owned()
+        )
+    );
+    let (_, json) = shown("-l pool=blue -o json").await;
+    assert!(json.contains("\"kind\": \"List\""), "{json}");
+    assert!(shown("n3").await.0.is_err());
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use futures::stream::{self, StreamExt};
 use nm_core::args::duration;
 use nm_core::args::names::distinct;
 use nm_core::client::all_groups;
-use nm_core::client::cluster::{Cluster, Deletion};
+use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
@@ -17,6 +18,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::ending::{NodeEnding, endings, is_of_medik8s_operator, keep_cordon};
 use nm_core::maintenance::{hooks_removed, name_unless_node, node, roll_name, status};
 use nm_core::plan::leader;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -76,13 +78,18 @@ pub(crate) struct StopArgs {
 
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let Found { maintenances, existing, idle, hidden, warnings } =
+    let Found { maintenances, existing, idle, cordoned, hidden, warnings } =
         progress::during(out, message, Box::pin(find(&args, cluster))).await?;
     for warning in &warnings {
         out.message(warning);
     }
     for node in &idle {
-        out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
+        let line = Line::new(format!("node/{node} is not in maintenance"));
+        out.data(&if cordoned.contains(node) {
+            line.and(format!("; it is cordoned: {} uncordon {}", cluster.kubectl(), shell_quoted(node)))
+        } else {
+            line
+        })?;
     }
     for node in hidden {
         out.message(&unchecked(&node));
@@ -258,6 +265,8 @@ struct Found {
     existing: Vec<GroupedMaintenance>,
     /// The named nodes that are not in maintenance.
     idle: Vec<String>,
+    /// Those of them that are cordoned, as far as the user may read them.
+    cordoned: Vec<String>,
     /// Those of them that the user may not read.
     hidden: Vec<String>,
     warnings: Vec<Line>,
@@ -280,7 +289,13 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     let is_idle = |name: &String| !maintenances.iter().any(|object| node(object) == name);
     let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
     let hidden = check_exist(cluster, &idle).await?;
-    Ok(Found { maintenances, existing, idle, hidden, warnings })
+    let is_cordoned = async |name: &String| {
+        let found = cluster.node(name).await.ok()??;
+        found.spec.is_some_and(|spec| spec.unschedulable == Some(true)).then(|| name.clone())
+    };
+    let cordoned = stream::iter(idle.iter().filter(|name| !hidden.contains(name))).map(is_cordoned);
+    let cordoned = cordoned.buffered(MAX_CONCURRENT_REQUESTS).filter_map(async |found| found).collect().await;
+    Ok(Found { maintenances, existing, idle, cordoned, hidden, warnings })
 }
 
 fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMaintenance> {

@@ -32,6 +32,7 @@ async fn stop(args: StopArgs, existing: Vec<NodeMaintenance>) -> (Result<Exit, E
         (_, Some("nodemaintenances")) => list(&existing),
         (_, Some("n9")) => failure(404, "NotFound", "n9"),
         (_, Some("n8")) => failure(403, "Forbidden", "n8"),
+        (_, Some("n7")) => (200, json!({"metadata": {"name": "n7"}, "spec": {"unschedulable": true}})),
         (_, name) => (200, json!({"metadata": {"name": name}})),
     });
     let (mut out, captured) = output();
@@ -61,6 +62,8 @@ async fn a_node_that_is_not_in_maintenance_is_not_an_error_if_it_exists() {
          node/n8 is not in maintenance\n\
          node/n8: cannot check that it exists, because you have no permission to read nodes\n"
     );
+    let (_, printed, _) = stop(args("n7"), vec![]).await;
+    assert_eq!(printed, "node/n7 is not in maintenance; it is cordoned: kubectl uncordon n7\n");
     let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
     assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
     assert!(deleted.is_empty(), "{deleted:?}");

@@ -36,14 +36,17 @@ impl Suspension {
     }
 }
 
-/// For how many seconds the maintenance has been paused since its node was cordoned, up to `now`.
+/// For how many seconds the maintenance has been paused since its node was cordoned and before it was first drained, up to `now`.
 pub fn paused_seconds(status: &NodeMaintenanceStatus, now: Timestamp) -> i64 {
     let earlier = status.paused_seconds.unwrap_or_default();
     let suspended = condition::find(&status.conditions, ConditionType::Suspended);
     let suspended = suspended.filter(|suspended| suspended.status == "True");
     let (Some(begun), Some(suspended)) = (status.begun_at(), suspended) else { return earlier };
     let since = suspended.last_transition_time.0.max(begun);
-    earlier + whole_seconds(now).0.duration_since(since).as_secs().max(0)
+    // A pause of a drained node delays nothing.
+    let now = whole_seconds(now).0;
+    let until = status.first_drained_at().map_or(now, |drained| drained.min(now));
+    earlier + until.duration_since(since).as_secs().max(0)
 }
 
 /// Completes the `next` status of `maintenance` with its suspension.
@@ -150,6 +153,16 @@ mod tests {
         assert_eq!((history.paused(200), history.status().paused_seconds), (0, None));
         history.write(true, true, 110).write(false, false, 120);
         assert_eq!(history.status().paused_seconds, None, "the next cordon counts anew");
+    }
+
+    #[test]
+    fn a_pause_counts_until_the_node_is_drained() {
+        let mut history = History::new(false);
+        history.write(false, true, 0).write(true, true, 10);
+        history.0.status.as_mut().unwrap().first_drained = Some(whole_seconds(at(25)));
+        assert_eq!((history.paused(20), history.paused(99)), (10, 15));
+        history.write(false, true, 100).write(true, true, 110);
+        assert_eq!((history.paused(200), history.status().paused_seconds), (15, Some(15)));
     }
 
     #[test]

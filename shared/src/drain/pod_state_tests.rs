@@ -94,6 +94,18 @@ fn a_refused_deletion_is_reported_while_it_is_due() {
 }
 
 #[test]
+fn a_pod_that_may_not_be_deleted_shows_the_budget_that_refuses_its_eviction() {
+    let budget = BudgetFacts { name: "web".into(), desired_healthy: Some(2), ..BudgetFacts::default() };
+    let refusal = BudgetRefusal { budget: Some(budget.clone()), ..BudgetRefusal::default() };
+    let mut attempt = answered(EvictionOutcome::RefusedByBudget(refusal));
+    attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".into()), SteadyTime::MIN);
+    let budgets = Budgets::default();
+    let known = PodContext { overdue: true, ..known(Some(&attempt), true, &budgets) };
+    let blocker = standing(&planned(&json!({})), &known, now()).blocker.unwrap();
+    assert_eq!((blocker.reason, blocker.facts.budget), (BlockReason::Forbidden, Some(budget)));
+}
+
+#[test]
 fn a_blocked_pod_has_the_facts_in_its_message() {
     use EvictionOutcome as Outcome;
     let pod = planned(&json!({"namespace": "ns", "name": "p"}));

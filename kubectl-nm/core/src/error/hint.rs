@@ -47,6 +47,11 @@ impl Error {
                      settings in use{timeout}"
                 )
             }
+            Self::UnknownNodes { names, .. }
+                if names.iter().any(|name| name == "false" || name == "true") =>
+            {
+                String::from("the value of such a flag needs =, as in --delete-emptydir-data=false")
+            }
             Self::UnknownNodes { .. } | Self::NothingSelected(_) => String::from(
                 "`kubectl get nodes` lists the nodes of this cluster; --context chooses another cluster",
             ),
@@ -205,6 +210,10 @@ mod tests {
             (unreachable(UnreachableCause::Other("no route".into())), "settings in use"),
             (unreachable(UnreachableCause::NoResponse), "--request-timeout"),
             (Error::UnknownNodes { names: vec!["a".into()], meant: vec![] }, "`kubectl get nodes`"),
+            (
+                Error::UnknownNodes { names: vec!["false".into()], meant: vec![] },
+                "--delete-emptydir-data=false",
+            ),
             (Error::NothingSelected("a".into()), "`kubectl get nodes`"),
             (Error::Selector { selector: "a b".into(), why: "x".into() }, "pool=blue"),
             (Error::NodeFile { file: "f".into(), problem: NodeFileProblem::Empty }, "per line"),

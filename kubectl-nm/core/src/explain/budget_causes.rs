@@ -15,7 +15,7 @@ use crate::explain::cause::{Cause, CommonGround, few, few_and_more, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
-use crate::explain::remedy::in_short;
+use crate::explain::remedy::{self, in_short};
 use crate::maintenance::{State, node, roll_name, status};
 use crate::terminal::text::{counted, first_names};
 
@@ -49,7 +49,9 @@ pub(super) fn blocked(
     now: Timestamp,
 ) -> Vec<Cause> {
     let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
-    for pod in status(maintenance).blocked_pods.iter().filter(|pod| has_chain(pod)) {
+    // Where a deletion is not permitted, the pod leaves once its budget allows that.
+    let is_kept = |pod: &&BlockedPod| has_chain(pod) || remedy::is_deletion_denied(pod.reason, &pod.facts);
+    for pod in status(maintenance).blocked_pods.iter().filter(is_kept) {
         let Some(budget) = &pod.facts.budget else { continue };
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
         let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, &pod.message));
@@ -166,7 +168,10 @@ fn causes<'a>(
             }
         }
     }
-    groups.into_iter().map(|(cause, group)| group.cause(cause.as_ref(), maintenance, kubectl, now)).collect()
+    let told = |(cause, group): (Option<FirstCause>, Group<'_>)| {
+        group.cause(cause.as_ref(), maintenance, facts, kubectl, now)
+    };
+    groups.into_iter().map(told).collect()
 }
 
 impl Kept<'_> {
@@ -189,6 +194,7 @@ impl Group<'_> {
         self,
         cause: Option<&FirstCause>,
         maintenance: &NodeMaintenance,
+        facts: &ClusterFacts,
         kubectl: &str,
         now: Timestamp,
     ) -> Cause {
@@ -197,7 +203,8 @@ impl Group<'_> {
         let words = Words {
             kubectl,
             maintenance: &maintenance.name_any(),
-            is_of_roll: roll_name(maintenance).is_some(),
+            roll: roll_name(maintenance),
+            facts,
             node: node(maintenance),
             budgets: &budgets,
             subjects: &self.subjects,
@@ -254,7 +261,8 @@ pub(super) fn terminating(
     let words = Words {
         kubectl,
         maintenance: &maintenance.name_any(),
-        is_of_roll: roll_name(maintenance).is_some(),
+        roll: roll_name(maintenance),
+        facts,
         node: node(maintenance),
         budgets: &[],
         subjects: &subjects,

@@ -47,6 +47,8 @@ pub enum CommonGround {
     Blocker(BlockReason, String),
     /// The workload that is down, with its namespace.
     Outage(String),
+    /// Why the replacements of workloads that are down are not Ready.
+    Outages(Vec<FirstCause>),
 }
 
 /// The first few distinct texts.

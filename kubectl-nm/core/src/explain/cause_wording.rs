@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{few, sentence};
-use crate::explain::cluster_facts::Unseen;
+use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
@@ -28,8 +28,10 @@ pub(super) struct Words<'a> {
     pub(super) kubectl: &'a str,
     /// Name of the maintenance object.
     pub(super) maintenance: &'a str,
-    /// Whether it is part of a roll.
-    pub(super) is_of_roll: bool,
+    /// The roll that it is part of.
+    pub(super) roll: Option<&'a str>,
+    /// What the cluster shows.
+    pub(super) facts: &'a ClusterFacts,
     /// The node that is explained.
     pub(super) node: &'a str,
     /// The budgets whose chains end here.
@@ -84,13 +86,15 @@ impl FirstCause {
 pub(super) fn tell_of_replacements(
     end: &ChainEnd,
     maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) -> Told {
     let words = Words {
         kubectl,
         maintenance: &maintenance.name_any(),
-        is_of_roll: roll_name(maintenance).is_some(),
+        roll: roll_name(maintenance),
+        facts,
         node: node(maintenance),
         budgets: &[],
         subjects: &end.subjects,
@@ -276,6 +280,14 @@ impl Words<'_> {
         match &left.selection {
             None => nodes,
             Some(Selection::NodeAffinity { .. }) => format!("{their} node affinity selects only {nodes}"),
+            Some(Selection::Volumes(local)) => {
+                let (volume, is) = match local.as_slice() {
+                    [] => (String::from("volumes"), "are"),
+                    [one] => (format!("local volume {one}"), "is"),
+                    several => (format!("local volumes {}", first_names(several)), "are"),
+                };
+                format!("{their} {volume} {is} accessible only from {nodes}")
+            }
             Some(Selection::NodeSelector(labels)) => {
                 let labels: Vec<String> =
                     labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
@@ -288,33 +300,21 @@ impl Words<'_> {
     /// resources, and others if pods of the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its
     /// maintenances are not to be stopped one by one.
     fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
-        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() || self.is_of_roll {
+        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() || self.roll.is_some() {
             return Vec::new();
         }
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
         let suitable = if obstacle.is_of_anti_affinity() { others } else { own };
-        suitable.into_iter().cloned().collect()
-    }
-
-    fn stop(&self, node: &str) -> String {
-        nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)))
-    }
-
-    pub(super) fn stop_own(&self) -> String {
-        self.stop(self.node)
+        suitable.into_iter().filter(|node| !self.facts.of_rolls.contains_key(*node)).cloned().collect()
     }
 
     /// What to do about pods for which no node is left.
     fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
-        // The node that is explained is the one that is to be drained: it comes last.
-        let (own, others): (Vec<&String>, Vec<&String>) =
-            left.in_maintenance.iter().partition(|node| *node == self.node);
-        let stop = few(others.into_iter().chain(own).map(|node| self.stop(node)));
-        let is_one = left.in_maintenance.len() == 1;
+        let ways = self.ways_back(&left.in_maintenance);
+        let commands = ways.commands(self);
         let Some(selection) = &left.selection else {
-            let one = if is_one { "one" } else { "one of these nodes" };
             // A command that ends it would be pasted although somebody may still need the cordon.
             let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
             let uncordon = match cordoned.as_slice() {
@@ -322,23 +322,29 @@ impl Words<'_> {
                 [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
                 _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
             };
-            return (format!("Add a node{uncordon}, or return {one} to service"), stop);
+            let add = format!("add a node{uncordon}");
+            return (
+                ways.after(&add, "return one to service", "return one of these nodes to service"),
+                commands,
+            );
         };
+        let or = ways.words("stop the maintenance", "stop one of the maintenances");
         let selector = match selection {
             Selection::NodeSelector(_) => "nodeSelector",
             Selection::NodeAffinity { .. } => "node affinity",
+            Selection::Volumes(local) if local.is_empty() => {
+                return (format!("Add a node that can access the volumes, or {or}"), commands);
+            }
+            Selection::Volumes(_) => return (format!("To make the pod available again, {or}"), commands),
         };
         let edit = self.edited_owners();
         let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
-        let stopped = if is_one { "the maintenance" } else { "one of the maintenances" };
         let advice = if selection.names_nodes() {
-            format!("Change the {selector} of {whose}, or stop {stopped}")
+            format!("Change the {selector} of {whose}, or {or}")
         } else {
-            format!(
-                "Add a node that the {selector} selects, change the {selector} of {whose}, or stop {stopped}"
-            )
+            format!("Add a node that the {selector} selects, change the {selector} of {whose}, or {or}")
         };
-        (advice, edit.into_iter().chain(stop).collect())
+        (advice, edit.into_iter().chain(commands).collect())
     }
 
     /// The commands that edit the workloads of the pods.

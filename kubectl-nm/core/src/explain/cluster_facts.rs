@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::cluster::volumes::Volumes;
 use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::roll_job::RollJob;
-use crate::maintenance::{State, node, status};
+use crate::maintenance::{State, node, roll_name, status};
 
 /// Why something could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +30,12 @@ pub struct ClusterFacts {
     pub budgets: BTreeMap<PodReference, GuardedPods>,
     /// All nodes. None if no cause depends on them.
     pub nodes: Option<Result<Vec<Node>, Unseen>>,
+    /// The volumes of pods for which it matters which nodes they fit, as far as they could be read.
+    pub volumes: Volumes,
     /// The nodes that a maintenance has cordoned.
     pub in_maintenance: BTreeSet<String>,
+    /// Those of them that are part of rolls.
+    pub of_rolls: BTreeMap<String, NodeOfRoll>,
     /// The pods that are terminating, by node.
     pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
     /// Who runs the rolls that planned maintenances are part of.
@@ -49,6 +54,15 @@ pub struct ClusterFacts {
     pub failed_jobs: BTreeMap<String, Vec<FailedJob>>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,
+}
+
+/// A node in maintenance that is part of a roll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOfRoll {
+    /// The roll.
+    pub roll: String,
+    /// Whether nothing keeps its drain from finishing, as far as its status shows.
+    pub drains: bool,
 }
 
 /// Why it is not known of all workloads whether a drain has left them without a ready pod.
@@ -202,6 +216,9 @@ impl ClusterFacts {
             facts.rolls.note(object);
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
+                let drains = matches!(State::of(object), State::Draining | State::Drained);
+                let of_roll = roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), drains });
+                facts.of_rolls.extend(of_roll.map(|of_roll| (node(object).to_owned(), of_roll)));
             }
         }
         facts
@@ -233,7 +250,8 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
-                if let (BlockReason::DisruptionBudget, Some(budget)) = (pod.reason, &pod.facts.budget) {
+                let by_budget = matches!(pod.reason, BlockReason::DisruptionBudget | BlockReason::Forbidden);
+                if let Some(budget) = pod.facts.budget.as_ref().filter(|_| by_budget) {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
                 }
             }

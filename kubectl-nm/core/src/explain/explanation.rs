@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names;
 use nm_shared::{
-    AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
+    AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
 };
 
 use crate::args::duration;
@@ -101,6 +101,10 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
 /// Pods that are deleted if their evictions are refused for long need nobody.
 fn announce_deletion(blocked: &mut [Cause], maintenance: &NodeMaintenance) {
     let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    // What is not permitted does not happen.
+    if status(maintenance).blocked_pods.iter().any(|pod| remedy::is_deletion_denied(pod.reason, &pod.facts)) {
+        return;
+    }
     let Some(after) = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0) else { return };
     let after = duration::show(Duration::from_secs(after));
     for cause in blocked.iter_mut().filter(|cause| cause.refusals > 0) {
@@ -151,6 +155,7 @@ fn blocker(pod: &BlockedPod) -> String {
         BlockReason::AdmissionPolicy => facts.policy.as_ref().map(|policy| policy.name.clone()),
         BlockReason::Finalizers => Some(facts.finalizers.join(",")).filter(|names| !names.is_empty()),
         BlockReason::NodeNotReady => facts.node.clone(),
+        BlockReason::Forbidden => facts.forbidden.as_ref().and_then(Grant::of).map(|grant| grant.to_string()),
         BlockReason::Unmanaged
         | BlockReason::LocalStorage
         | BlockReason::NotEnding

@@ -215,7 +215,7 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
     if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes)
         && !never.is_unmanaged
     {
-        let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.in_maintenance));
+        let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.volumes, &facts.in_maintenance));
         let mut left: Vec<NoNodeLeft> = left.collect::<Option<_>>().unwrap_or_default();
         left.dedup();
         // Of workloads for which different nodes are left, no sentence is true of all.
@@ -337,7 +337,7 @@ fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option
         None => (cause, None),
         Some(Err(unseen)) => (cause, Some(unseen.clone())),
         Some(Ok(nodes)) => {
-            let left = NoNodeLeft::of(unready.pod, nodes, &facts.in_maintenance);
+            let left = NoNodeLeft::of(unready.pod, nodes, &facts.volumes, &facts.in_maintenance);
             (left.map_or(cause, FirstCause::NoNodeLeft), None)
         }
     }
@@ -350,7 +350,7 @@ fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
         let (cause, unseen) = of_pod(pod, facts);
         let suits = match (&pod.obstacle, &facts.nodes) {
             (Obstacle::Unschedulable(_), Some(Ok(nodes))) => {
-                no_node_left::suitable(pod.pod, nodes, &facts.in_maintenance)
+                no_node_left::suitable(pod.pod, nodes, &facts.volumes, &facts.in_maintenance)
             }
             _ => BTreeSet::new(),
         };

@@ -23,6 +23,7 @@ pub mod remedy;
 mod returned_pods;
 pub mod roll_causes;
 mod surge_causes;
+mod ways_back;
 
 #[cfg(test)]
 mod situations_tests;

@@ -99,13 +99,19 @@ impl Words<'_> {
     /// Without a node for its replacement, no Deployment can replace the pod first.
     fn without_a_node(&self, never: &NeverAllows, left: &NoNodeLeft) -> (String, Vec<String>) {
         let (setting, patches) = self.changed_budgets(never);
-        let cost = "until there is a node for its replacement";
-        let stays = if never.pods > 1 {
-            "stop the maintenance and keep the pods"
+        let is_bound = matches!(&left.selection, Some(Selection::Volumes(local)) if !local.is_empty());
+        let cost = if is_bound {
+            "until the maintenance is stopped"
         } else {
-            "stop the maintenance and keep the pod"
+            "until there is a node for its replacement"
         };
-        let stop = [self.stop_own()];
+        let (keep, stop) = self.keep_own();
+        let stays = if never.pods > 1 {
+            format!("{keep} and keep the pods")
+        } else {
+            format!("{keep} and keep the pod")
+        };
+        let stop = [stop];
         let (change, commands) = if never.pods > 1 {
             (
                 format!(
@@ -125,6 +131,12 @@ impl Words<'_> {
             let selector = match selection {
                 Selection::NodeSelector(_) => "nodeSelector",
                 Selection::NodeAffinity { .. } => "node affinity",
+                Selection::Volumes(local) => {
+                    let new_node =
+                        if local.is_empty() { "; or add a node that can access its volumes" } else { "" };
+                    let advice = format!("{}{new_node}; or {stays}", capitalized(&change));
+                    return (advice, commands.into_iter().chain(stop).collect());
+                }
             };
             let edit = self.edited_owners();
             let commands = edit.into_iter().chain(commands).chain(stop).collect();

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSelectorTerm, Pod};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSelector, NodeSelectorTerm, Pod};
 use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit::{self, Unfit};
+use nm_shared::cluster::volumes::Volumes;
 
 /// The label with the name of a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -21,7 +22,7 @@ pub struct NoNodeLeft {
     pub selection: Option<Selection>,
 }
 
-/// Which nodes the template of a pod selects.
+/// What selects nodes for a pod: its template, or its volumes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Selection {
     /// Its `nodeSelector`.
@@ -31,34 +32,50 @@ pub enum Selection {
         /// Whether it selects nodes by their names.
         names_nodes: bool,
     },
+    /// Its volumes, of which these are local to a node.
+    Volumes(Vec<String>),
 }
 
 impl NoNodeLeft {
     /// None if a node is left for the pod, or if none would be even without maintenances.
-    pub fn of(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> Option<Self> {
+    pub fn of(
+        pod: &Pod,
+        nodes: &[Node],
+        volumes: &Volumes,
+        in_maintenance: &BTreeSet<String>,
+    ) -> Option<Self> {
+        let accessible = volumes.node_selectors(pod);
+        let fits = |node: &Node| node_fit::check(pod, &accessible, node).is_ok();
         let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
-        if nodes.iter().any(|node| !is_ours(&node) && node_fit::check(pod, &[], node).is_ok()) {
+        if nodes.iter().any(|node| !is_ours(&node) && fits(node)) {
             return None;
         }
         let (fitting, others): (Vec<&Node>, Vec<&Node>) =
-            nodes.iter().partition(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
+            nodes.iter().partition(|node| fits(&in_service(node)));
         let is_unselected = |node: &&Node| node_fit::check(pod, &[], &ready(node)) == Err(Unfit::NotSelected);
         let selects_them = !others.is_empty() && others.iter().all(is_unselected);
         let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.into_iter().partition(is_ours);
         let names = |nodes: Vec<&Node>| nodes.into_iter().map(|node| node::name(node).to_owned()).collect();
         let (in_maintenance, cordoned): (BTreeSet<String>, BTreeSet<String>) = (names(ours), names(cordoned));
-        (!in_maintenance.is_empty()).then(|| Self {
-            in_maintenance,
-            cordoned,
-            selection: Selection::of(pod).filter(|_| selects_them),
-        })
+        let selection = if selects_them {
+            Selection::of(pod)
+        } else {
+            Selection::of_volumes(pod, &others, volumes, &accessible)
+        };
+        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, selection })
     }
 }
 
-/// The nodes in maintenance that a pod would fit in service, whatever it requests and wherever its volumes are.
-pub fn suitable(pod: &Pod, nodes: &[Node], in_maintenance: &BTreeSet<String>) -> BTreeSet<String> {
+/// The nodes in maintenance that a pod would fit in service, whatever it requests. Volumes that were not read suit all nodes.
+pub fn suitable(
+    pod: &Pod,
+    nodes: &[Node],
+    volumes: &Volumes,
+    in_maintenance: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let accessible = volumes.node_selectors(pod);
     let ours = nodes.iter().filter(|node| in_maintenance.contains(node::name(node)));
-    let suits = ours.filter(|node| node_fit::check(pod, &[], &in_service(node)).is_ok());
+    let suits = ours.filter(|node| node_fit::check(pod, &accessible, &in_service(node)).is_ok());
     suits.map(|node| node::name(node).to_owned()).collect()
 }
 
@@ -75,11 +92,29 @@ impl Selection {
         spec.node_selector.clone().filter(|labels| !labels.is_empty()).map(Self::NodeSelector)
     }
 
+    /// The volumes of a pod, if they are local, or if no other node can access them.
+    fn of_volumes(
+        pod: &Pod,
+        others: &[&Node],
+        volumes: &Volumes,
+        accessible: &[&NodeSelector],
+    ) -> Option<Self> {
+        let local: Vec<String> = volumes.local(pod).into_iter().map(str::to_owned).collect();
+        let unfit = || others.iter().map(|node| node_fit::check(pod, accessible, &ready(node)));
+        let is_out_of_reach = || {
+            let is_apart = |unfit| matches!(unfit, Err(Unfit::NotSelected | Unfit::Volume));
+            unfit().all(is_apart) && unfit().any(|unfit| unfit == Err(Unfit::Volume))
+        };
+        let selects = !accessible.is_empty() && (!local.is_empty() || is_out_of_reach());
+        selects.then_some(Self::Volumes(local))
+    }
+
     /// Whether no new node is selected, because it has another name.
     pub fn names_nodes(&self) -> bool {
         match self {
             Self::NodeSelector(labels) => labels.contains_key(HOSTNAME),
             Self::NodeAffinity { names_nodes } => *names_nodes,
+            Self::Volumes(local) => !local.is_empty(),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The causes that concern workloads without a ready pod, of which pods left the node.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use crate::explain::cause::{Cause, CommonGround};
+use crate::explain::cause::{Cause, CommonGround, few};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
@@ -14,7 +16,7 @@ use crate::terminal::text::{counted, first_names};
 /// How many reasons are said why replacements are not Ready.
 const MAX_REASONS: usize = 2;
 
-/// The workloads without a ready pod: each is a cause.
+/// The workloads without a ready pod. Those whose replacements are not Ready for the same reasons are one cause.
 pub(super) fn down(
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
@@ -22,7 +24,16 @@ pub(super) fn down(
     now: Timestamp,
 ) -> Vec<Cause> {
     let outages = facts.outages.get(node(maintenance)).map(Vec::as_slice).unwrap_or_default();
-    outages.iter().map(|outage| cause(outage, maintenance, facts, kubectl, now)).collect()
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for outage in outages {
+        let group = Group::of(outage, facts, now);
+        let causes = group.causes();
+        match groups.iter_mut().find(|known| !causes.is_empty() && known.causes() == causes) {
+            Some(known) => known.add(group),
+            None => groups.push(group),
+        }
+    }
+    groups.iter().map(|group| group.cause(maintenance, facts, kubectl, now)).collect()
 }
 
 /// That more workloads may be without a ready pod than could be found, and why that is not known.
@@ -79,69 +90,118 @@ pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
 /// The workloads that the drain of a node has left without a ready pod: `shop/deploy/web`.
 pub fn names(facts: &ClusterFacts, node: &str) -> Vec<String> {
     let outages = facts.outages.get(node).into_iter().flatten();
-    outages.map(|outage| format!("{}/{}", outage.workload.namespace, outage.workload.owner)).collect()
+    outages.map(name).collect()
+}
+
+fn name(outage: &Outage) -> String {
+    format!("{}/{}", outage.workload.namespace, outage.workload.owner)
 }
 
 fn is_down(outage: &Outage) -> String {
-    let Workload { namespace, owner, wanted, .. } = &outage.workload;
-    let none = if *wanted == 1 { "is not ready" } else { "are not ready" };
-    format!("{namespace}/{owner} is down: its {} {none}", counted(*wanted, "pod"))
+    let wanted = outage.workload.wanted;
+    let none = if wanted == 1 { "is not ready" } else { "are not ready" };
+    format!("{} is down: its {} {none}", name(outage), counted(wanted, "pod"))
 }
 
-fn cause(
-    outage: &Outage,
-    maintenance: &NodeMaintenance,
-    facts: &ClusterFacts,
-    kubectl: &str,
-    now: Timestamp,
-) -> Cause {
-    let workload = &outage.workload;
-    let (namespace, owner) = (&workload.namespace, &workload.owner);
-    let left = counted(outage.left.len(), "pod");
-    let is_down = format!("{}.", is_down(outage));
-    let mut what = vec![
-        is_down.clone(),
-        format!("{left} of this workload left {} during the drain.", node(maintenance)),
-    ];
-    let pods = outage.pods.iter().map(|read| (&read.pod, read.warnings.as_slice()));
-    let mut ends: Vec<ChainEnd> = replacements(pods, facts, now);
-    if let Some(incomplete) = workload.incomplete.clone().filter(|_| ends.is_empty()) {
-        ends.push(FirstCause::NotCreated(incomplete).into());
-    }
-    let describe =
-        format!("{kubectl} -n {} describe {}", shell_quoted(namespace), shell_quoted(&owner.argument()));
-    let mut first: Option<Told> = None;
-    let mut unseen = Vec::new();
-    // It is over by itself only if each of its pods becomes Ready by itself.
-    let mut passes = !ends.is_empty();
-    for end in ends.iter().take(MAX_REASONS) {
-        let told = tell_of_replacements(end, maintenance, kubectl, now);
-        what.extend(told.what.clone());
-        passes &= told.passes;
-        unseen.extend(end.unseen.iter().map(Unseen::sentence));
-        first.get_or_insert(told);
-    }
-    let (advice, mut commands) = match first {
-        Some(told) => (told.advice, told.commands),
-        None if outage.pods.is_empty() => {
-            (String::from("The workload has no replacement pod yet: its events show why"), Vec::new())
+/// Workloads whose replacements are not Ready for the same reasons.
+struct Group<'a> {
+    outages: Vec<&'a Outage>,
+    ends: Vec<ChainEnd>,
+}
+
+impl<'a> Group<'a> {
+    fn of(outage: &'a Outage, facts: &ClusterFacts, now: Timestamp) -> Self {
+        let pods = outage.pods.iter().map(|read| (&read.pod, read.warnings.as_slice()));
+        let mut ends: Vec<ChainEnd> = replacements(pods, facts, now);
+        if let Some(incomplete) = outage.workload.incomplete.clone().filter(|_| ends.is_empty()) {
+            ends.push(FirstCause::NotCreated(incomplete).into());
         }
-        None => {
-            (String::from("The events of the workload show why its replacements are not ready"), Vec::new())
-        }
-    };
-    if commands.is_empty() {
-        commands.push(describe);
+        Self { outages: vec![outage], ends }
     }
-    Cause {
-        what,
-        since: Some(outage.since()),
-        unseen,
-        advice,
-        commands,
-        passes,
-        common: Some(CommonGround::Outage(is_down)),
-        is_outage: true,
-        ..Cause::default()
+
+    fn causes(&self) -> Vec<FirstCause> {
+        self.ends.iter().map(|end| end.cause.clone()).collect()
+    }
+
+    /// Adds a group that has the same causes.
+    fn add(&mut self, more: Self) {
+        self.outages.extend(more.outages);
+        for (end, more) in self.ends.iter_mut().zip(more.ends) {
+            end.subjects.extend(more.subjects);
+            end.unseen.extend(more.unseen);
+        }
+    }
+
+    /// `shop/deploy/web is down: its 2 pods are not ready.`
+    fn are_down(&self) -> String {
+        match self.outages.as_slice() {
+            [only] => format!("{}.", is_down(only)),
+            outages => {
+                let names: Vec<String> = outages.iter().map(|outage| name(outage)).collect();
+                format!("{} are down: none of their pods is ready.", first_names(&names))
+            }
+        }
+    }
+
+    fn cause(
+        &self,
+        maintenance: &NodeMaintenance,
+        facts: &ClusterFacts,
+        kubectl: &str,
+        now: Timestamp,
+    ) -> Cause {
+        let left: BTreeSet<&str> =
+            self.outages.iter().flat_map(|outage| &outage.left).map(|pod| pod.uid.as_str()).collect();
+        let these = if self.outages.len() == 1 { "this workload" } else { "these workloads" };
+        let left = counted(left.len(), "pod");
+        let is_down = self.are_down();
+        let mut what =
+            vec![is_down.clone(), format!("{left} of {these} left {} during the drain.", node(maintenance))];
+        let mut first: Option<Told> = None;
+        let mut unseen = Vec::new();
+        // It is over by itself only if each of its pods becomes Ready by itself.
+        let mut passes = !self.ends.is_empty();
+        for end in self.ends.iter().take(MAX_REASONS) {
+            let told = tell_of_replacements(end, maintenance, facts, kubectl, now);
+            what.extend(told.what.clone());
+            passes &= told.passes;
+            unseen.extend(few(end.unseen.iter().map(Unseen::sentence)));
+            first.get_or_insert(told);
+        }
+        let (advice, mut commands) = match first {
+            Some(told) => (told.advice, told.commands),
+            None if self.outages.iter().all(|outage| outage.pods.is_empty()) => {
+                (String::from("The workload has no replacement pod yet: its events show why"), Vec::new())
+            }
+            None => (
+                String::from("The events of the workload show why its replacements are not ready"),
+                Vec::new(),
+            ),
+        };
+        if commands.is_empty() {
+            let describe = |outage: &&Outage| {
+                let Workload { namespace, owner, .. } = &outage.workload;
+                let (namespace, owner) =
+                    (shell_quoted(namespace), shell_quoted(&owner.argument()).into_owned());
+                format!("{kubectl} -n {namespace} describe {owner}")
+            };
+            commands = few(self.outages.iter().map(describe));
+        }
+        let common = if self.ends.is_empty() {
+            CommonGround::Outage(is_down)
+        } else {
+            CommonGround::Outages(self.causes())
+        };
+        Cause {
+            what,
+            since: self.outages.iter().map(|outage| outage.since()).min(),
+            unseen,
+            advice,
+            commands,
+            passes,
+            common: Some(common),
+            is_outage: true,
+            ..Cause::default()
+        }
     }
 }

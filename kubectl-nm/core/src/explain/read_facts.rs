@@ -8,7 +8,7 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -17,6 +17,7 @@ use kube::core::{NamespaceResourceScope, Selector};
 use kube::{Resource, ResourceExt};
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
+use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::{NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
@@ -41,6 +42,9 @@ pub(super) const MAX_PODS: u32 = 1000;
 
 /// Of how many pods the events are read, and how many owners, of each budget.
 pub(super) const MAX_DETAILS: usize = 3;
+
+/// Of how many claims the volumes are read at most.
+const MAX_CLAIMS: usize = 20;
 
 /// How many events about an object, or about the pods of a namespace, are read at most.
 pub(super) const MAX_EVENTS: u32 = 100;
@@ -114,10 +118,44 @@ pub async fn read_wanted(
     facts
 }
 
-/// Reads all nodes, to see which suit a pod.
+/// Reads all nodes, and the volumes of pods, to see which nodes suit a pod.
 pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
     let nodes: Api<Node> = Api::all(cluster.client());
-    facts.nodes = Some(list(cluster, &nodes, "list nodes", ListParams::default()).await);
+    let nodes = list(cluster, &nodes, "list nodes", ListParams::default());
+    let (nodes, volumes) = tokio::join!(nodes, volumes(cluster, facts));
+    (facts.nodes, facts.volumes) = (Some(nodes), volumes);
+}
+
+/// The volumes of the pods for which it matters, those on nodes in maintenance first. What may not be read is left out.
+async fn volumes(cluster: &Cluster, facts: &ClusterFacts) -> Volumes {
+    let guarded = facts.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
+    let replacements = facts.replacements.values().flatten().flatten();
+    let of_outages = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
+    let mut pods: Vec<&Pod> = guarded.chain(replacements.chain(of_outages).map(|read| &read.pod)).collect();
+    let stays = |pod: &Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        node.is_some_and(|node| !facts.in_maintenance.contains(node))
+    };
+    pods.sort_by_key(|pod| stays(pod));
+    let mut seen = BTreeSet::new();
+    let claims = pods.into_iter().flat_map(|pod| {
+        let namespace = pod.namespace().unwrap_or_default();
+        volumes::claims(pod)
+            .map(move |claim| PodReference { namespace: namespace.clone(), name: claim.to_owned() })
+    });
+    let claims = claims.filter(|claim| seen.insert(claim.clone())).take(MAX_CLAIMS);
+    let claims: Vec<PodReference> = claims.collect();
+    let read = stream::iter(claims).map(async |claim| volume(cluster, &claim).await);
+    let read: Vec<Option<PersistentVolume>> = read.buffered(MAX_CONCURRENT).collect().await;
+    Volumes::new(read.into_iter().flatten())
+}
+
+/// The volume of a claim; none if it has none, or without access.
+async fn volume(cluster: &Cluster, claim: &PodReference) -> Option<PersistentVolume> {
+    let claim = get::<PersistentVolumeClaim>(cluster, "persistentvolumeclaims", claim).await.ok()??;
+    let name = claim.spec?.volume_name?;
+    let (volumes, asked): (Api<PersistentVolume>, _) = (Api::all(cluster.client()), "get persistentvolumes");
+    within_timeout(asked, cluster.request(asked, async || volumes.get_opt(&name).await)).await.ok()?
 }
 
 /// Whether the scheduler finds no node for a pod.

@@ -303,6 +303,12 @@ fn virtual_machine(case: &Case<'_>) -> Option<String> {
     Some(shell_quoted(&machine.argument()).into_owned())
 }
 
+/// Whether a pod is to be deleted, and nm-reconciler has no permission for that.
+pub(super) fn is_deletion_denied(reason: BlockReason, facts: &BlockFacts) -> bool {
+    reason == BlockReason::Forbidden
+        && facts.forbidden.as_ref().and_then(Grant::of) == Some(Grant::PodDeletion)
+}
+
 /// Why pods are blocked alike, with their names; none if what blocks them is the subject of the words.
 pub(super) fn subject_and_reason(
     pods: &[String],
@@ -317,6 +323,9 @@ pub(super) fn subject_and_reason(
             let budgets: Vec<String> = facts.budgets.iter().map(|budget| budget.name.clone()).collect();
             Some(format!("{names} {is} selected by more than one disruption budget: {}", budgets.join(", ")))
         }
+        BlockReason::Forbidden if is_deletion_denied(reason, facts) => Some(format!(
+            "{names} {is} to be deleted (--delete-after), but nm-reconciler has no permission to delete pods"
+        )),
         BlockReason::Unmanaged => {
             Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))
         }

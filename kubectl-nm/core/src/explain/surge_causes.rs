@@ -53,7 +53,7 @@ pub(super) fn surging(
         let ends = stuck_replacements(found, facts, now);
         // As in the status, it is not blocked before the rollout has exceeded its deadline.
         cause.is_pending = !ends.is_empty();
-        explain(&mut cause, ends, maintenance, kubectl, now);
+        explain(&mut cause, ends, maintenance, facts, kubectl, now);
         let unseen = read().filter_map(|read| read.as_ref().err());
         cause.unseen.extend(few(unseen.map(Unseen::sentence)));
         cause
@@ -84,7 +84,7 @@ pub(super) fn stalled(
             }
         }
     }
-    explain(cause, stuck_replacements(found, facts, now), maintenance, kubectl, now);
+    explain(cause, stuck_replacements(found, facts, now), maintenance, facts, kubectl, now);
 }
 
 /// Adds why replacements are not Ready, and the remedy of the first reason before the commands of the cause.
@@ -92,11 +92,12 @@ fn explain(
     cause: &mut Cause,
     ends: Vec<ChainEnd>,
     maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) {
     for (at, end) in ends.into_iter().take(MAX_REASONS).enumerate() {
-        let told = tell_of_replacements(&end, maintenance, kubectl, now);
+        let told = tell_of_replacements(&end, maintenance, facts, kubectl, now);
         cause.what.extend(told.what);
         cause.unseen.extend(few(end.unseen.iter().map(Unseen::sentence)));
         if at == 0 {

@@ -14,6 +14,7 @@ pub mod headline;
 pub(crate) mod reconcilers;
 pub mod roll;
 pub mod roll_job;
+pub mod slow_surge;
 pub mod start;
 pub(crate) mod state;
 pub mod suspend;

@@ -144,6 +144,11 @@ impl RollRunners {
         self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
     }
 
+    /// Whether a roll does nothing more with its nodes: it is not known, or it was aborted and nobody finishes them.
+    pub fn is_over(&self, roll: &str, now: Timestamp) -> bool {
+        self.0.get(roll).is_none_or(|seen| seen.aborted.is_some() && live_runner(seen, now).is_none())
+    }
+
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
     pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
         self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())

@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::plan::growing_budgets;
 use crate::plan::list_pages::list_pages;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::pod_deletion;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
 use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
@@ -59,6 +60,10 @@ pub struct ClusterSnapshot {
     /// Whether etcd runs outside of the cluster, by the settings of nm-reconciler.
     pub(super) has_external_etcd: bool,
     pub(crate) limit: MaxUnavailableLimit,
+    /// The users that nm-reconciler runs as; empty without access to its Deployment.
+    pub(super) accounts: Vec<String>,
+    /// Whether nm-reconciler may not delete pods. Only known if `deleteAfterSeconds` is set.
+    pub(super) is_deletion_denied: bool,
     /// What could not be read, and why.
     pub unknown: Vec<Unread>,
 }
@@ -108,6 +113,7 @@ impl ClusterSnapshot {
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let has_external_etcd =
             of_deployments.as_ref().is_ok_and(|deployments| sets_external_etcd(deployments));
+        let accounts = of_deployments.as_deref().map(pod_deletion::accounts).unwrap_or_default();
         let max_unavailable = match of_deployments {
             Ok(read) => MaxUnavailableLimit::of(&read),
             Err(NoAnswer::TooLate(why)) => MaxUnavailableLimit::Unknown(why),
@@ -168,6 +174,8 @@ impl ClusterSnapshot {
             is_openshift,
             has_external_etcd,
             limit: max_unavailable,
+            accounts,
+            is_deletion_denied: false,
             unknown,
         })
     }

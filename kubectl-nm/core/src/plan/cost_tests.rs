@@ -179,3 +179,42 @@ async fn a_pod_whose_twin_is_kept_for_its_role_is_not_said_to_stay() {
     let stays: Vec<&String> = lines.iter().filter(|line| line.starts_with("stays blocked: ")).collect();
     assert!(matches!(&stays[..], [line] if line.starts_with("stays blocked: shop/db-0: ")), "{lines:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn whether_nm_reconciler_may_delete_pods_matters_only_if_it_is_to() {
+    let found = async |delete_after_seconds: i64, code: u16| {
+        let (cluster, requests) = cluster(move |method, path| match path {
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" if code == 403 => {
+                failure(403, "Forbidden", "you may not")
+            }
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+                let review = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+                    "metadata": {}, "status": {"allowed": code == 200}});
+                (201, review)
+            }
+            "/apis/apps/v1/deployments" => {
+                let spec =
+                    json!({"serviceAccountName": "nm-reconciler", "containers": [{"name": "reconciler"}]});
+                items(&json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler"},
+                    "spec": {"selector": {}, "template": {"spec": spec}}}]))
+            }
+            "/apis/coordination.k8s.io/v1/leases" => leader(),
+            "/api/v1/nodes" => nodes(),
+            "/apis/nodemaintenance.kubevirt.io/v1beta1" | "/apis/kubevirt.io/v1alpha1" => {
+                (404, json!("404 page not found"))
+            }
+            _ if method == "POST" => (201, json!({"kind": "Status", "status": "Success"})),
+            _ => items(&json!([])),
+        });
+        let drain = DrainSpec { delete_after_seconds, ..DrainSpec::default() };
+        let now = "2026-01-01T00:00:01Z".parse().unwrap();
+        let cost = Box::pin(assess(vec!["n1".into()], Some(drain), &cluster, now, TIME_LIMIT)).await;
+        let requests = requests.lock().unwrap();
+        let asked = requests.iter().any(|request| request.contains("subjectaccessreviews"));
+        (cost.harms.contains(&Harm::DeletionDenied), asked)
+    };
+    assert_eq!(found(5, 401).await, (true, true));
+    assert_eq!(found(5, 200).await, (false, true));
+    assert_eq!(found(5, 403).await, (false, true), "it cannot be found out");
+    assert_eq!(found(0, 401).await, (false, false));
+}

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nm_shared::PodReference;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::cluster::pod;
@@ -12,6 +11,7 @@ use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::forecast::schedulable::NodeGroup;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
+use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
 use crate::plan::leader::LeaderGap;
@@ -50,6 +50,8 @@ pub enum Harm {
         /// After how many seconds.
         seconds: i64,
     },
+    /// Pods whose evictions are refused are to be deleted, and nm-reconciler has no permission for that.
+    DeletionDenied,
     /// No schedulable node is left of this group.
     NoSchedulableNode(NodeGroup),
     /// A finalizer keeps the objects of these pods after they have terminated.
@@ -84,6 +86,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     if let Some(forecast) = &report.forecast {
         harms.extend(lost_data(forecast));
     }
+    harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     if !report.failing_jobs.is_empty() {
         harms.push(Harm::FailingJobs(report.failing_jobs.clone()));
@@ -313,6 +316,10 @@ impl Harm {
                 line.with(Style::Bad, format!("deleted after {seconds}s although {refused} refused"))
                     .and(format!(": {}", first_names(&texts(pods))))
             }
+            Self::DeletionDenied => bad("--delete-after has no effect").and(format!(
+                ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
+                Grant::PodDeletion
+            )),
             Self::FailingJobs(jobs) => {
                 let (verb, them) = if jobs.len() == 1 { ("fails", "it") } else { ("fail", "them") };
                 let line = bad(&format!("{} {verb} for good", counted(jobs.len(), "Job")));
@@ -355,6 +362,7 @@ impl Harm {
             Self::DeletedAfterRefusal { pods, seconds } => {
                 json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})
             }
+            Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
             Self::FailingJobs(jobs) => json!({"harm": "JobsFail", "jobs": jobs}),
             Self::NoReadyPod(workloads) => {
                 let workloads: Vec<Value> = workloads

@@ -280,3 +280,23 @@ fn a_node_that_is_not_ready_is_a_harm_if_pods_should_leave_it() {
     );
     assert_eq!(shown(silent(vec![])), [""; 0]);
 }
+
+#[test]
+fn a_deletion_that_is_not_permitted_leaves_pods_blocked_and_is_a_harm() {
+    let drain = DrainSpec { delete_after_seconds: 5, ..DrainSpec::default() };
+    let denied = || ("db-0", EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() });
+    let planned = |drain: Option<&DrainSpec>, is_deletion_denied| {
+        let snapshot = crate::plan::cluster_snapshot::ClusterSnapshot { is_deletion_denied, ..harmless() };
+        let report = report(&["n1"], drain, snapshot, &[denied()]);
+        (report.is_blocked(), shown(&report).into_iter().next().unwrap_or_default())
+    };
+    let (is_blocked, line) = planned(Some(&drain), true);
+    assert!(is_blocked);
+    assert_eq!(
+        line,
+        "--delete-after has no effect: nm-reconciler has no permission to delete pods; `kubectl nm install --grant \
+         pod-deletion` grants it"
+    );
+    assert!(!planned(Some(&drain), false).0);
+    assert!(planned(None, true).1.starts_with("stays blocked"), "nothing is to be deleted");
+}

@@ -14,6 +14,7 @@ pub mod leader;
 mod list_pages;
 pub(crate) mod max_unavailable;
 pub mod planning;
+mod pod_deletion;
 pub(crate) mod pods_elsewhere;
 pub mod report;
 pub mod slow_pods;

@@ -15,8 +15,9 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::pod_deletion;
 use crate::plan::pods_elsewhere::OWN_LABELS;
-use crate::plan::report::{PlanReport, preview};
+use crate::plan::report::{PlanReport, preview, wants_deletion};
 use crate::plan::surge_workloads;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
@@ -80,7 +81,14 @@ impl Planning {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        let snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
+        let mut snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
+        if nodes.iter().any(|node| wants_deletion(node, drain.as_ref(), &snapshot)) {
+            let is_denied = pod_deletion::is_denied(&snapshot.accounts, cluster);
+            snapshot.is_deletion_denied = match limit {
+                Some(limit) => limit.wait(is_denied).await.unwrap_or(false),
+                None => is_denied.await,
+            };
+        }
         let mut read = Self { nodes, drain, snapshot, workloads: HashMap::new(), preview: None, now };
         let Some(mut preview) = read.preview(&read.nodes)? else { return Ok(read) };
         match within(limit, Box::pin(surge_workloads::read(&preview, &mut read.snapshot, cluster))).await {

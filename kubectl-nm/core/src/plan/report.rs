@@ -7,11 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::api::status::{BlockFacts, BlockReason};
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
@@ -23,7 +25,7 @@ use nm_shared::forecast::outage::{self, NamespacedWorkload};
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
-use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference};
+use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference, ReturningPods};
 
 use crate::maintenance::State;
 use crate::maintenance::start::Existing;
@@ -63,6 +65,8 @@ pub struct PlanReport {
     pub(crate) slow: Vec<SlowPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
+    /// Whether refused pods are to be deleted, and nm-reconciler may not do that.
+    pub(crate) is_deletion_denied: bool,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +118,21 @@ pub(crate) fn preview(
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
 }
 
+/// Whether pods on the node are to be deleted if their evictions are refused for long.
+pub(crate) fn wants_deletion(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> bool {
+    requested_drain(node, requested, snapshot).delete_after_seconds > 0
+}
+
+/// What the drain of a node does, as far as nm-reconciler may do it.
 fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
+    let mut drain = requested_drain(node, requested, snapshot);
+    if snapshot.is_deletion_denied {
+        drain.delete_after_seconds = 0;
+    }
+    drain
+}
+
+fn requested_drain(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
     let mut all = snapshot.maintenances.iter().chain(&snapshot.older);
     let existing = all.find(|other| other.spec.node_name == node);
     let own = existing.and_then(|existing| existing.spec.drain.as_ref());
@@ -153,6 +171,9 @@ impl PlanReport {
             forecast
                 .judge_migrations(&snapshot.machines, &capacity.as_ref().map(unplaced).unwrap_or_default());
         }
+        if let Some(forecast) = &mut forecast {
+            block_returning(forecast, snapshot);
+        }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
         let local_volumes = leaving().filter_map(|expected| local_volumes(expected, snapshot)).collect();
         let mut unknown = snapshot.unknown.clone();
@@ -177,6 +198,8 @@ impl PlanReport {
             snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
         let growing = snapshot.budgets.iter().filter_map(growing_budgets::growing);
         let growing = growing.chain(snapshot.growing.iter().cloned()).collect();
+        let wants_deletion = |name: &String| wants_deletion(name, requested, snapshot);
+        let is_deletion_denied = snapshot.is_deletion_denied && planned.iter().any(wants_deletion);
         Self {
             nodes,
             forecast,
@@ -192,6 +215,7 @@ impl PlanReport {
             lacking,
             slow,
             growing,
+            is_deletion_denied,
         }
     }
 
@@ -224,6 +248,31 @@ fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<
     let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
     let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((key, lacking))
+}
+
+/// Pods that return to their node after each eviction, because they fit on no other one, block a drain that waits for them.
+fn block_returning(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
+    let (Some(nodes), Some(pods)) = (&snapshot.nodes, &snapshot.pods) else { return };
+    let waits = |expected: &&mut PodForecast| {
+        let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
+        is_evicted && expected.returning == Some(ReturningPods::Wait)
+    };
+    for expected in forecast.pods.iter_mut().filter(waits) {
+        let Some(pod) = pods.find(&expected.node, pod::uid(&expected.pod)) else { continue };
+        let volumes = snapshot.volumes.node_selectors(pod);
+        let mut others = nodes.iter().filter(|other| node::name(other) != expected.node);
+        if others.all(|other| node_fit::check(pod, &volumes, other).is_err()) {
+            expected.fate = PodOutcome::Blocked(Blocker {
+                reason: BlockReason::KeepsReturning,
+                message: String::from(
+                    "it returns to the node after each eviction, because it tolerates the cordon and fits on no other node",
+                ),
+                facts: BlockFacts::default(),
+                since: None,
+                refusals: 0,
+            });
+        }
+    }
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

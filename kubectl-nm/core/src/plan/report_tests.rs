@@ -62,6 +62,8 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         machines: Vec::new(),
         jobs: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),
+        accounts: Vec::new(),
+        is_deletion_denied: false,
         unknown: Vec::new(),
     }
 }
@@ -101,7 +103,7 @@ fn an_existing_maintenance_keeps_its_drain_settings_unless_others_are_requested(
 
 #[test]
 fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
-    let owned_by = |owners: &str, returning_pods: ReturningPods, zone: &str| {
+    let on = |nodes: &[&str], owners: &str, returning_pods: ReturningPods, zone: &str| {
         let mut operator = Pod::clone(&pod("operator-0", &json!({"name": "v"})));
         let tolerations = json!([{"operator": "Exists"}]);
         operator.spec = serde_json::from_value(json!({"containers": [], "tolerations": tolerations,
@@ -111,11 +113,14 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
             operator.metadata.owner_references = None;
         }
         let mut snapshot = snapshot(&["n1", "n2"], vec![Arc::new(operator)]);
-        let first = snapshot.nodes.as_mut().unwrap().iter_mut().find(|known| node::name(known) == "n1");
-        first.unwrap().metadata.labels.get_or_insert_default().insert("zone".into(), "a".into());
+        let of_zone = |known: &&mut Node| nodes.contains(&node::name(known));
+        for known in snapshot.nodes.as_mut().unwrap().iter_mut().filter(of_zone) {
+            known.metadata.labels.get_or_insert_default().insert("zone".into(), "a".into());
+        }
         let drain = DrainSpec { returning_pods, ..DrainSpec::default() };
         report(&["n1"], Some(&drain), snapshot, &[])
     };
+    let owned_by = |owners: &str, returning_pods, zone: &str| on(&["n1"], owners, returning_pods, zone);
     let planned = |returning_pods, zone| owned_by("a controller", returning_pods, zone);
     let stays = planned(ReturningPods::Stay, "a");
     let text = lines(&stays);
@@ -130,10 +135,23 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
     assert!(!stays.is_blocked() && !stays.lacks_capacity(), "{text}");
     let document = document::document(&stays)["pods"][0].clone();
     assert_eq!((&document["outcome"], &document["mayComeBack"]), (&json!("evicted"), &json!(true)));
+    let pinned = planned(ReturningPods::Wait, "a");
+    let text = lines(&pinned);
     assert!(
-        lines(&planned(ReturningPods::Wait, "a"))
-            .contains("block the drain after the third return, because it tolerates the cordon")
+        text.contains("it tolerates the cordon and fits on no other node") && pinned.is_blocked(),
+        "{text}"
     );
+    let harms = crate::plan::harm::harms(&pinned, None);
+    assert!(harms.iter().any(|harm| harm.line().to_string().starts_with("never leaves: ")), "{harms:?}");
+    let may = on(&["n1", "n2"], "a controller", ReturningPods::Wait, "a");
+    let text = lines(&may);
+    assert!(
+        text.contains("block the drain after the third return, because it tolerates the cordon"),
+        "{text}"
+    );
+    let verdict =
+        "Nothing would block the drain, unless pods that tolerate the cordon return again and again.";
+    assert!(text.contains(verdict) && !may.is_blocked(), "{text}");
     assert!(!lines(&owned_by("nobody", ReturningPods::Stay, "a")).contains("may return"));
     let elsewhere = planned(ReturningPods::Stay, "b");
     assert!(!lines(&elsewhere).contains("may return") && elsewhere.lacks_capacity());
@@ -433,4 +451,14 @@ fn nodes_that_take_no_pods_are_not_counted_as_capacity() {
     let expected =
         "capacity for 1 of 1 pod on 1 other node (2 more are cordoned or not Ready), estimated from";
     assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_pod_that_has_finished_is_deleted() {
+    let mut finished = (*pod("db-0", &json!({"name": "v"}))).clone();
+    finished.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    let pods = vec![Arc::new(finished), pod("db-1", &json!({"name": "v"}))];
+    let text = lines(&report(&["n1"], None, snapshot(&["n1", "n2"], pods), &[]));
+    assert!(text.contains("shop/db-0   deleted   finished before\n"), "{text}");
+    assert!(text.contains("1 node, 2 pods: 1 deleted (finished before), 1 evicted\n"), "{text}");
 }

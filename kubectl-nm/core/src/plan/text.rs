@@ -38,7 +38,8 @@ fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     let rows: Vec<Vec<(Style, String)>> = pods
         .into_iter()
         .map(|forecast| {
-            let (word, style) = outcome(&forecast.fate);
+            let (word, style) =
+                if is_finished(forecast) { ("deleted", Style::Good) } else { outcome(&forecast.fate) };
             vec![
                 (Style::Plain, forecast.node.clone()),
                 (Style::Plain, pod::reference(&forecast.pod).to_string()),
@@ -65,6 +66,11 @@ fn rank(outcome: &PodOutcome) -> u8 {
     }
 }
 
+/// Whether the pod has finished, so that its eviction only deletes the object.
+fn is_finished(forecast: &PodForecast) -> bool {
+    forecast.fate == PodOutcome::Evicted && pod::is_finished(&forecast.pod)
+}
+
 pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     match outcome {
         PodOutcome::Stays(_) => ("staying", Style::Dim),
@@ -82,6 +88,7 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
 pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
         PodOutcome::Stays(reason) => vec![stay_words(&forecast.pod, *reason)],
+        PodOutcome::Evicted if is_finished(forecast) => vec![String::from("finished before")],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
             "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
@@ -100,7 +107,8 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         }
     };
     parts.extend(deletion(forecast));
-    parts.extend(forecast.returning.map(returning).map(str::to_owned));
+    let returns = forecast.returning.filter(|_| !keeps_returning(forecast));
+    parts.extend(returns.map(returning).map(str::to_owned));
     if forecast.leaves {
         parts.extend(forecast.warnings.iter().filter_map(|warning| loss(*warning)).map(str::to_owned));
         let volumes = report.local_volumes.get(pod::uid(&forecast.pod)).into_iter().flatten();
@@ -155,6 +163,11 @@ fn deletion(forecast: &PodForecast) -> Option<String> {
     })
 }
 
+/// Whether it is blocked because it returns.
+fn keeps_returning(forecast: &PodForecast) -> bool {
+    matches!(&forecast.fate, PodOutcome::Blocked(blocker) if blocker.reason == BlockReason::KeepsReturning)
+}
+
 fn returning(policy: ReturningPods) -> &'static str {
     match policy {
         ReturningPods::Stay => "may return to the node and stay there, because it tolerates the cordon",
@@ -197,7 +210,11 @@ fn findings(report: &PlanReport) -> Vec<Line> {
     let shown_here = |harm: &&Harm| {
         matches!(
             harm,
-            Harm::NodeNotReady(_) | Harm::FailingJobs(_) | Harm::NoReadyPod(_) | Harm::NoSchedulableNode(_)
+            Harm::NodeNotReady(_)
+                | Harm::DeletionDenied
+                | Harm::FailingJobs(_)
+                | Harm::NoReadyPod(_)
+                | Harm::NoSchedulableNode(_)
         )
     };
     lines.extend(harm::harms(report, None).iter().filter(shown_here).map(Harm::line));
@@ -237,7 +254,13 @@ fn verdict(report: &PlanReport) -> Line {
     } else {
         ", but the drain would wait for the nodes that are not Ready"
     };
-    line.with(style, format!("{verdict}{lack}{stay}."))
+    let may_return = |pod: &PodForecast| pod.returning == Some(ReturningPods::Wait);
+    let return_ = if report.forecast.iter().flat_map(|forecast| &forecast.pods).any(may_return) {
+        ", unless pods that tolerate the cordon return again and again"
+    } else {
+        ""
+    };
+    line.with(style, format!("{verdict}{lack}{stay}{return_}."))
 }
 
 fn totals(report: &PlanReport) -> Line {
@@ -245,8 +268,9 @@ fn totals(report: &PlanReport) -> Line {
     let Some(forecast) = &report.forecast else { return Line::new(nodes) };
     let mut counts: Vec<(u8, &str, usize)> = Vec::new();
     for forecast in &forecast.pods {
-        let (rank, (word, _)) = (rank(&forecast.fate), outcome(&forecast.fate));
-        match counts.iter_mut().find(|(known, ..)| *known == rank) {
+        let finished = is_finished(forecast).then_some("deleted (finished before)");
+        let (rank, word) = (rank(&forecast.fate), finished.unwrap_or(outcome(&forecast.fate).0));
+        match counts.iter_mut().find(|(known, of, _)| (*known, *of) == (rank, word)) {
             Some((_, _, count)) => *count += 1,
             None => counts.push((rank, word, 1)),
         }

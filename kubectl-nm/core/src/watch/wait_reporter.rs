@@ -19,6 +19,7 @@ use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::roll::{
     Halt, Pause, RollRunners, halted_line, paused_line, paused_words, planned_begin,
 };
+use crate::maintenance::slow_surge::SlowSurge;
 use crate::maintenance::{State, drain_result, headline, hold, node, roll_name, status, stop_progress, uid};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::output::Output;
@@ -418,7 +419,12 @@ fn stall_reason(
             ))
         }
         (Goal::Drained, State::Draining | State::Blocked) => {
-            hold(object).map(|hold| format!("waiting for {hold}"))
+            let surge = || {
+                let surge = SlowSurge::of(object)?;
+                let explain = format!("`kubectl nm explain {}{flags}`", shell_quoted(node(object)));
+                Some(format!("{}; {explain} shows why", surge.words(now)?))
+            };
+            hold(object).map(|hold| format!("waiting for {hold}")).or_else(surge)
         }
         // Resumed alone, the node would not wait for the gates and the limit of its roll.
         (Goal::Drained, State::Planned) if roll_name(object).is_some() => {
@@ -455,3 +461,30 @@ fn stall_reason(
 #[cfg(test)]
 #[path = "wait_reporter_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod surge_tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::objects::with_status;
+
+    #[test]
+    fn a_wait_names_the_surge_that_takes_long_and_what_explains_it() {
+        let pod = json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
+            "since": "2026-01-02T03:04:05Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}});
+        let object = with_status("n1", json!({"phase": "Running", "surgingPods": [pod]}));
+        let reason = |now: &str| {
+            let rolls = RollRunners::default();
+            stall_reason(&object, Some(Goal::Drained), &rolls, " --context=c", now.parse().unwrap())
+        };
+        assert_eq!(reason("2026-01-02T03:04:30Z"), None);
+        assert_eq!(
+            reason("2026-01-02T03:05:00Z").as_deref(),
+            Some(
+                "surge of Deployment shop/web: 1 of its new pods is not Ready; `kubectl nm explain n1 --context=c` shows \
+                 why"
+            )
+        );
+    }
+}

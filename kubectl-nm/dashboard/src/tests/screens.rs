@@ -302,6 +302,25 @@ fn a_failed_or_queued_node_is_explained_below_the_rows() {
 }
 
 #[test]
+fn a_surge_that_takes_long_is_named_with_the_command_that_explains_it() {
+    let mut model = fleet(options());
+    let mut object = model.fleet.maintenance_of("worker-01").unwrap().as_ref().clone();
+    let status = serde_json::json!({"phase": "Running", "evictionPods": 1, "podCounts": {"surging": 1},
+        "conditions": [{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "1970-01-01T00:00:00Z"}],
+        "surgingPods": [{"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
+            "since": "1970-01-01T00:00:00Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}}]});
+    object.status = Some(serde_json::from_value(status).unwrap());
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
+    type_in(&mut model, "/worker-01");
+    press(&mut model, KeyCode::Enter);
+    let shown = text(&model);
+    assert!(shown.contains("surge of Deployment"), "{shown}");
+    assert!(shown.contains("why> ") && shown.contains("1 of its new pods is not Ready"), "{shown}");
+    assert!(shown.contains("do>  ") && shown.contains("kubectl nm explain worker-01"), "{shown}");
+}
+
+#[test]
 fn a_foreign_finalizer_is_named() {
     let mut model = fleet(options());
     let mut object = model.fleet.maintenance_of("worker-01").unwrap().as_ref().clone();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::explain::cluster_facts::FactsToRead;
 
 #[test]
 fn what_may_not_be_read_is_said_and_changes_nothing() {
@@ -194,4 +195,38 @@ fn an_image_that_must_not_be_pulled_is_to_be_loaded_and_its_registry_does_not_ma
     let advice = |reason| beside(waiting(reason, "")).causes()[0].advice.clone();
     assert!(advice("ErrImageNeverPull").contains("imagePullPolicy Never"));
     assert!(advice("ErrImagePull").contains("registry"));
+}
+
+#[test]
+fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
+    let forbidden =
+        json!({"user": "system:serviceaccount:nm:nm-reconciler", "verb": "delete", "resource": "pods"});
+    let blocked = |namespace: &str, name: &str| {
+        json!({"namespace": namespace, "name": name, "reason": "Forbidden", "since": "2026-01-02T03:04:05Z",
+            "message": format!("pods \"{name}\" is forbidden: User cannot delete"), "attempts": 3, "forbidden": forbidden,
+            "budget": {"name": "web", "desiredHealthy": 3, "currentHealthy": 3, "disruptionsAllowed": 0}})
+    };
+    let pods = [blocked("shop", "web-0"), blocked("shop", "web-1"), blocked("blog", "web-0")];
+    let status = json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}});
+    let mut object = with_status("n1", status);
+    object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 5})));
+    let facts = never("minAvailable", json!(3), 3).facts();
+    let causes = explained(&object, &facts);
+    let of_deletion: Vec<&Cause> =
+        causes.iter().filter(|cause| cause.commands == ["kubectl nm install --grant pod-deletion"]).collect();
+    assert_eq!(of_deletion.len(), 1, "{causes:#?}");
+    assert_eq!(
+        of_deletion[0].what,
+        [
+            "shop/web-0, shop/web-1, blog/web-0 are to be deleted (--delete-after), but nm-reconciler has no permission to \
+          delete pods."
+        ]
+    );
+    let of_budget =
+        causes.iter().find(|cause| cause.what.iter().any(|what| what.contains("can never allow")));
+    assert_eq!(of_budget.unwrap().pods, ["shop/web-0", "shop/web-1"]);
+    let announced = |cause: &Cause| cause.what.iter().any(|what| what.contains("is deleted, regardless"));
+    assert!(!causes.iter().any(announced), "{causes:#?}");
+    let read = FactsToRead::of([&object]);
+    assert!(read.budgets.contains(&web()), "{read:?}");
 }

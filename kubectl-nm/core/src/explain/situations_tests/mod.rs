@@ -21,9 +21,11 @@ use crate::testing::objects::with_status;
 mod beyond_the_table;
 mod claims;
 mod nodes;
+mod rolls;
 mod surge;
 mod surroundings;
 mod table;
+mod volumes;
 
 const NOW: &str = "2026-01-02T03:07:25Z";
 

@@ -244,3 +244,32 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
         assert!(cause.is_outage && cause.passes == passes, "{cause:#?}");
     }
 }
+
+#[test]
+fn workloads_that_are_down_for_the_same_cause_are_one_cause() {
+    let unavailable =
+        || json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
+    let named = |name: &str, status: &str| {
+        let replacement =
+            edited(pending("Unschedulable", status), "/metadata/name", json!(format!("{name}-x")));
+        let mut outage = outage(2, unavailable(), vec![replacement]).outages.remove("n1").unwrap().remove(0);
+        outage.workload.owner = Owner::new(OwnerKind::Deployment, name);
+        outage.left.iter_mut().for_each(|pod| pod.uid = format!("{name}-{}", pod.uid));
+        outage
+    };
+    let names = ["api", "cart", "db", "web", "mail"];
+    let mut facts = outage(2, unavailable(), vec![]);
+    facts.outages = [("n1".to_owned(), names.map(|name| named(name, UNFIT)).into())].into();
+    let causes = explained(&drained(), &facts);
+    let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
+    assert_eq!(
+        cause.what,
+        [
+            "shop/deploy/api, shop/deploy/cart, shop/deploy/db and 2 more are down: none of their pods is ready.",
+            "10 pods of these workloads left n1 during the drain.",
+            "No node is left for the replacements shop/api-x, shop/cart-x, shop/db-x and 2 more: n1, n2 are in maintenance.",
+        ]
+    );
+    assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n1"]);
+    check_harmless(&cause);
+}

@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use nm_core::explain::remedy;
 use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
+use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended,
     drained_again_since, hold, is_ending, percent_gone, pods_gone, pods_in_all, reason, roll_name, status,
@@ -53,6 +54,7 @@ pub(crate) struct FleetRow {
     block_reasons: Vec<&'static str>,
     blocking: Vec<String>,
     why: String,
+    surge: Option<SlowSurge>,
     /// The roll that the maintenance is part of.
     pub(super) roll: Option<String>,
     /// Whether its roll is at work with the drained node.
@@ -112,6 +114,7 @@ impl FleetRow {
             block_reasons,
             blocking,
             why: why(maintenance, state),
+            surge: SlowSurge::of(maintenance),
             ending_since: maintenance
                 .metadata
                 .deletion_timestamp
@@ -188,6 +191,9 @@ impl FleetRow {
         let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
         match self.state {
             Some(State::Requested) if !is_new => "waits for nm-reconciler",
+            Some(State::Draining) if self.why.is_empty() => {
+                self.surge.as_ref().and_then(|surge| surge.words(now)).unwrap_or_default()
+            }
             _ => &self.why,
         }
     }

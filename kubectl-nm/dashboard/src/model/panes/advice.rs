@@ -5,8 +5,9 @@ use nm_core::explain::explanation;
 use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
 use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_command;
+use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{Reconcilers, State, blocked_pods};
-use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::harmless;
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
 
@@ -86,7 +87,16 @@ impl Model {
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let blocked = remedy_of_blocked(maintenance, &self.options.kubectl);
-        blocked.or_else(|| self.remedy_of_cause(maintenance))
+        blocked.or_else(|| self.remedy_of_cause(maintenance)).or_else(|| self.remedy_of_surge(maintenance))
+    }
+
+    /// A surge that takes long, and the command that shows its cause.
+    fn remedy_of_surge(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let surge = SlowSurge::of(maintenance).filter(|_| State::of(maintenance) == State::Draining)?;
+        let node = &maintenance.spec.node_name;
+        let why = format!("{node}: {}", surge.words(self.now)?);
+        let command = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(node)));
+        Some((why, Remedy { advice: String::from("This shows why the new pods are not Ready"), command }))
     }
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.

@@ -1,0 +1,110 @@
+//! Nodes in maintenance that are part of rolls: a roll returns its nodes by itself, and no stop takes one out of it.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::maintenance::ROLL_LABEL;
+use crate::maintenance::roll::STATE;
+
+const STATUS: &str = "kubectl nm roll status par";
+
+/// A drained or blocked maintenance; of roll `par` if it has a record.
+fn maintenance(node: &str, status: Value, record: Option<&Value>) -> NodeMaintenance {
+    let mut object = with_status(node, status);
+    if let Some(record) = record {
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "par".to_owned())].into());
+        object.metadata.annotations = Some([(STATE.to_owned(), record.to_string())].into());
+    }
+    object
+}
+
+fn at_work() -> Value {
+    json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": "2026-01-02T03:07:20Z"}})
+}
+
+fn drained() -> Value {
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "reason": type_, "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:00Z"})
+    };
+    json!({"phase": "Succeeded", "conditions": [condition("Cordoned"), condition("Drained")]})
+}
+
+fn blocked() -> Value {
+    let mut status = blocked_status("shop");
+    status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:00Z"}]);
+    status
+}
+
+/// The only cause of `n1`, beside other maintenances. The replacement suits all nodes.
+fn cause(own: Option<&Value>, others: &[(&str, Value, Option<&Value>)]) -> Cause {
+    let own = maintenance("n1", blocked(), own);
+    let mut all = vec![own.clone()];
+    all.extend(others.iter().map(|(node, status, record)| maintenance(node, status.clone(), *record)));
+    let known = ClusterFacts::of_maintenances(&all);
+    let nodes = known.in_maintenance.iter().map(|name| cordoned(name)).collect();
+    let situation = Situation { nodes, ..beside(pending("Unschedulable", UNFIT)) };
+    let facts = ClusterFacts { budgets: situation.facts().budgets, nodes: situation.facts().nodes, ..known };
+    let mut causes = explained(&own, &facts);
+    causes.retain(|cause| cause.what.iter().any(|what| what.contains("No node is left")));
+    let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
+    cause
+}
+
+#[test]
+fn a_node_that_its_roll_returns_is_waited_for_and_never_stopped() {
+    for own in [None, Some(&at_work())] {
+        let cause = cause(own, &[("n2", drained(), Some(&at_work()))]);
+        let wait = "Wait until roll par is done with n2 and returns it to service; or add a node";
+        let (advice, commands) = match own {
+            Some(_) => (wait.to_owned(), vec![STATUS]),
+            None => (format!("{wait}, or return n1 to service"), vec![STATUS, "kubectl nm stop n1"]),
+        };
+        assert_eq!(
+            (cause.advice, cause.commands),
+            (advice, commands.into_iter().map(String::from).collect())
+        );
+    }
+}
+
+#[test]
+fn of_nodes_beside_those_of_a_roll_one_can_be_returned() {
+    let others = [("n2", drained(), Some(&at_work())), ("n3", drained(), None)];
+    let found = cause(Some(&at_work()), &others);
+    assert!(found.advice.ends_with("; or add a node, or return n3 to service"), "{found:#?}");
+    assert_eq!(found.commands, [STATUS, "kubectl nm stop n3"]);
+}
+
+#[test]
+fn a_roll_that_returns_no_node_by_itself_is_continued_without_the_node() {
+    let halted = json!({"revision": 2, "halt": {"node": "n2", "message": "m", "at": "2026-01-02T03:05:00Z"}});
+    for (own, others) in [
+        (at_work(), vec![]),
+        (at_work(), vec![("n2", blocked(), Some(&at_work()))]),
+        (halted.clone(), vec![("n2", drained(), Some(&halted))]),
+    ] {
+        let found = cause(Some(&own), &others);
+        assert_eq!(found.advice, "Add a node, or continue roll par without the node", "{found:#?}");
+        assert_eq!(found.commands, [STATUS, "kubectl nm roll resume par --skip n1"]);
+    }
+}
+
+#[test]
+fn what_an_aborted_roll_has_left_in_maintenance_is_stopped() {
+    let aborted = json!({"revision": 2, "aborted": "ada@vm"});
+    let found = cause(None, &[("n2", drained(), Some(&aborted))]);
+    assert_eq!(found.commands, ["kubectl nm stop n2", "kubectl nm stop n1"], "{found:#?}");
+}
+
+#[test]
+fn the_only_pod_of_a_budget_on_a_node_of_a_roll_is_kept_by_the_roll() {
+    let own = maintenance("n1", blocked(), Some(&at_work()));
+    let known = ClusterFacts::of_maintenances([&own]);
+    let situation = Situation { nodes: vec![cordoned("n1")], ..never("minAvailable", json!(1), 1) };
+    let facts = ClusterFacts { budgets: situation.facts().budgets, nodes: situation.facts().nodes, ..known };
+    let causes = explained(&own, &facts);
+    let commands: Vec<&String> = causes.iter().flat_map(|cause| &cause.commands).collect();
+    assert!(!commands.iter().any(|command| command.contains("nm stop")), "{causes:#?}");
+    assert!(commands.iter().any(|command| command.ends_with("roll resume par --skip n1")), "{causes:#?}");
+}
