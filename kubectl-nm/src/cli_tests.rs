@@ -55,6 +55,7 @@ fn flags_are_accepted_before_and_after_the_command() {
         "status -ojson --insecure-skip-tls-verify=false --request-timeout 5 --cache-dir /tmp",
         "status --kubeconfig f --cluster c --user u --token t --tls-server-name x --certificate-authority f",
         "status --client-certificate f --client-key f --match-server-version --disable-compression=true",
+        "status -l a=b -o wide",
         "status --username jane --password p --color=never",
         "start -l a=b,!c -y --grace-period -1 --timeout 1m --pod-selector x=y --force --delete-emptydir-data=false",
         "start n1 -f nodes --delete-after 5m --order priorityascending --dry-run server -o name",

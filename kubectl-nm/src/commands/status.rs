@@ -55,7 +55,7 @@ const EXIT_CODES: &str = "\
 The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping.
 Exit codes: 0, or 1 if a given node is not in maintenance.";
 
-/// Show the nodes in maintenance, all or the given ones, with their states and progress
+/// Show the nodes in maintenance with their states and progress
 #[derive(Args, Debug)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(crate) struct MaintenanceStatusArgs {

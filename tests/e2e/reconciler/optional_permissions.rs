@@ -51,6 +51,10 @@ async fn missing_access_to_delete_pods_is_reported_and_the_pod_is_evicted_when_i
     }
     let explained = plugin(&cluster, &["explain", node]).await;
     assert!(explained.stdout.contains("kubectl nm install --grant pod-deletion"), "{explained:?}");
+    let denied = "is to be deleted (--delete-after), but nm-reconciler has no permission to delete pods";
+    assert!(explained.stdout.contains(denied), "{explained:?}");
+    assert!(explained.stdout.contains("The budget can never allow an eviction"), "{explained:?}");
+    assert!(!explained.stdout.contains("regardless of disruption budgets"), "{explained:?}");
     workload.delete_budget("guarded").await;
     until_drained(&cluster, "e2e-undeletable").await;
     stop(&cluster, "e2e-undeletable").await;

@@ -311,6 +311,7 @@ fn a_surge_that_takes_long_is_named_with_the_command_that_explains_it() {
         "surgingPods": [{"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
             "since": "1970-01-01T00:00:00Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}}]});
     object.status = Some(serde_json::from_value(status).unwrap());
+    object.metadata.deletion_timestamp = None;
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
