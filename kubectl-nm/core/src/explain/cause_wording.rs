@@ -171,7 +171,9 @@ impl Words<'_> {
                     [_] => "; or return a node to service on which the pods may fit",
                     _ => "; or return one of the nodes to service on which the pods may fit",
                 };
-                let advice = format!("{advice}{instead}");
+                let (wait, status) = self.returned_by_rolls(obstacle);
+                commands.extend(status);
+                let advice = format!("{advice}{instead}{wait}");
                 Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
             }
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
@@ -308,6 +310,21 @@ impl Words<'_> {
             suits.into_iter().partition(|node| *node == self.node);
         let suitable = if obstacle.is_of_anti_affinity() { others } else { own };
         suitable.into_iter().filter(|node| !self.facts.of_rolls.contains_key(*node)).cloned().collect()
+    }
+
+    /// That rolls return nodes on which pods may fit for which the scheduler finds no node, and the commands that show how far they
+    /// are.
+    fn returned_by_rolls(&self, obstacle: &Obstacle) -> (String, Vec<String>) {
+        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() {
+            return (String::new(), Vec::new());
+        }
+        let suits = self.subjects.iter().flat_map(|subject| &subject.suits);
+        let of_rolls = suits.filter(|node| *node != self.node && self.facts.of_rolls.contains_key(*node));
+        let ways = self.ways_back(&of_rolls.cloned().collect());
+        match ways.wait() {
+            Some(wait) => (format!("; or {wait}: the pods may fit there"), ways.commands(self)),
+            None => (String::new(), Vec::new()),
+        }
     }
 
     /// What to do about pods for which no node is left.

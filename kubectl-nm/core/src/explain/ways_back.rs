@@ -50,7 +50,7 @@ impl WaysBack {
     }
 
     /// `wait until roll kernel is done with n2 and returns it to service`; none if no node returns by itself.
-    fn wait(&self) -> Option<String> {
+    pub(super) fn wait(&self) -> Option<String> {
         let wait = |(roll, nodes): (&String, &Vec<String>)| {
             let them = if nodes.len() == 1 { "it" } else { "them" };
             format!("roll {roll} is done with {} and returns {them} to service", first_names(nodes))

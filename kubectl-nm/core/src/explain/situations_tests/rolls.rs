@@ -108,3 +108,18 @@ fn the_only_pod_of_a_budget_on_a_node_of_a_roll_is_kept_by_the_roll() {
     assert!(!commands.iter().any(|command| command.contains("nm stop")), "{causes:#?}");
     assert!(commands.iter().any(|command| command.ends_with("roll resume par --skip n1")), "{causes:#?}");
 }
+
+#[test]
+fn a_pod_that_may_fit_a_node_that_its_roll_returns_waits_for_it() {
+    let apart = "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) were unschedulable.";
+    let own = maintenance("n1", blocked(), Some(&at_work()));
+    let known = ClusterFacts::of_maintenances([&own, &maintenance("n2", drained(), Some(&at_work()))]);
+    let nodes = vec![cordoned("n1"), cordoned("n2"), node("n3", json!({}))];
+    let situation = Situation { nodes, ..beside(pending("Unschedulable", apart)) };
+    let facts = ClusterFacts { budgets: situation.facts().budgets, nodes: situation.facts().nodes, ..known };
+    let causes = explained(&own, &facts);
+    let cause = causes.iter().find(|cause| cause.commands.contains(&STATUS.to_owned())).unwrap();
+    let wait = "; or wait until roll par is done with n2 and returns it to service: the pods may fit there";
+    assert!(cause.advice.ends_with(wait), "{causes:#?}");
+    assert!(!cause.commands.iter().any(|command| command.contains("nm stop")), "{causes:#?}");
+}
