@@ -147,12 +147,12 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         return unrequested_state(attempt).into();
     }
     if let (Some((_, refusal)), true) = (attempt.deletion.as_deref(), context.overdue) {
-        let mut blocker = refused(planned, refusal, "deletion", context);
+        let mut cause = refused(planned, refusal, "deletion", context);
         // The pod leaves once its budget allows that, too.
         if let Some((_, EvictionOutcome::RefusedByBudget(refusal))) = &attempt.last {
-            blocker.facts.budget = guard(planned, refusal, context);
+            cause.facts.budget = guard(planned, refusal, context);
         }
-        return blocked(blocker);
+        return blocked(cause);
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(block), true) = (context.blocked_by_budget, budget_decides) {
