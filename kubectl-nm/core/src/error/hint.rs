@@ -9,6 +9,14 @@ use nm_shared::cluster::refusal::Refusal;
 use crate::error::{Error, UnreachableCause, silent_webhook};
 use crate::terminal::command_context::shell_quoted;
 
+/// What to do if the value of a flag was taken for a node.
+const VALUE: &str = "the value of such a flag needs =, as in --delete-emptydir-data=false";
+
+/// Whether the name of a node is more likely the value of a flag.
+fn is_value(name: &String) -> bool {
+    name == "true" || name == "false"
+}
+
 impl Error {
     /// What to do about it; `None` if the message is complete or no remedy is known. Commands are in backticks, without
     /// connection flags.
@@ -47,11 +55,7 @@ impl Error {
                      settings in use{timeout}"
                 )
             }
-            Self::UnknownNodes { names, .. }
-                if names.iter().any(|name| name == "false" || name == "true") =>
-            {
-                String::from("the value of such a flag needs =, as in --delete-emptydir-data=false")
-            }
+            Self::UnknownNodes { names, .. } if names.iter().any(is_value) => VALUE.to_owned(),
             Self::UnknownNodes { .. } | Self::NothingSelected(_) => String::from(
                 "`kubectl get nodes` lists the nodes of this cluster; --context chooses another cluster",
             ),

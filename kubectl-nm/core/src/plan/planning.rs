@@ -83,7 +83,7 @@ impl Planning {
     ) -> Result<Self, Error> {
         let mut snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
         if nodes.iter().any(|node| wants_deletion(node, drain.as_ref(), &snapshot)) {
-            let is_denied = pod_deletion::is_denied(&snapshot.accounts, cluster);
+            let is_denied = Box::pin(pod_deletion::is_denied(&snapshot.accounts, cluster));
             snapshot.is_deletion_denied = match limit {
                 Some(limit) => limit.wait(is_denied).await.unwrap_or(false),
                 None => is_denied.await,
