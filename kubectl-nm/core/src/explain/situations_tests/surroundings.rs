@@ -257,9 +257,9 @@ fn workloads_that_are_down_for_the_same_cause_are_one_cause() {
         outage.left.iter_mut().for_each(|pod| pod.uid = format!("{name}-{}", pod.uid));
         outage
     };
-    let names = ["api", "cart", "db", "web", "mail"];
+    let workloads = ["api", "cart", "db", "web", "mail"];
     let mut facts = outage(2, unavailable(), vec![]);
-    facts.outages = [("n1".to_owned(), names.map(|name| named(name, UNFIT)).into())].into();
+    facts.outages = [("n1".to_owned(), workloads.map(|name| named(name, UNFIT)).into())].into();
     let causes = explained(&drained(), &facts);
     let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
     assert_eq!(
