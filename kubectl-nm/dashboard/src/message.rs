@@ -1,6 +1,6 @@
 //! The messages that change the model, and the effects that `update` returns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -72,11 +72,8 @@ pub(crate) enum Message {
         node: String,
         facts: Box<ClusterFacts>,
     },
-    /// The workloads that the drain of a node has left without a ready pod, each with its namespace.
-    Outages {
-        node: String,
-        down: Vec<String>,
-    },
+    /// The workloads that drains have left without a ready pod, each with its namespace, by the uids of the maintenances.
+    Outages(BTreeMap<String, Vec<String>>),
     /// From the run of kubectl with this number.
     Output {
         id: u64,
@@ -140,8 +137,8 @@ pub(crate) enum Effect {
         wanted: FactsToRead,
         in_maintenance: BTreeSet<String>,
     },
-    /// Read which workloads the drain of this maintenance has left without a ready pod.
-    ReadOutages(Arc<NodeMaintenance>),
+    /// Read which workloads the drains of these maintenances have left without a ready pod.
+    ReadOutages(Vec<Arc<NodeMaintenance>>),
     /// Make the plan of the start dialog, a moment after the last such request.
     Plan(PlanRequest),
     /// The plan is not needed any more.

@@ -17,6 +17,7 @@ use nm_core::error::Error;
 use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
+use crate::decide::NodeProgress;
 use crate::error::{JobProblem, RollError};
 use crate::record::{ActionState, LABEL, NodeRecord, Roll, Step};
 use crate::settings::{self, NodeAction};
@@ -235,10 +236,9 @@ async fn pods(cluster: &Cluster, job: &Value) -> Vec<Value> {
     objects::list(cluster, ("v1", "Pod"), namespace, &which).await.unwrap_or_default()
 }
 
-/// Why the pods of the Jobs that run for nodes of a roll do not start, by node, as far as they may be read: one request for each
-/// namespace of its Jobs.
-pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String> {
-    let running = roll.nodes.iter().filter_map(|node| {
+/// The nodes of a roll for which Jobs run, with these.
+fn running(roll: &Roll) -> impl Iterator<Item = (&str, Value)> {
+    roll.nodes.iter().filter_map(|node| {
         let is_running =
             node.record.current_action().is_some_and(|action| action.state == ActionState::Running);
         let Some(NodeAction::Job(template)) =
@@ -247,8 +247,25 @@ pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String
             return None;
         };
         Some((node.node(), of_node(template, &roll.name, node.node(), &node.record)))
-    });
-    let running: Vec<(&str, Value)> = running.collect();
+    })
+}
+
+/// Whether Jobs run for nodes of a roll.
+pub(crate) fn has_running(roll: &Roll) -> bool {
+    running(roll).next().is_some()
+}
+
+/// Shows why Jobs do not start where nothing else is shown of their nodes.
+pub fn add_problems(progress: &mut [NodeProgress], problems: &BTreeMap<String, String>) {
+    for node in progress.iter_mut().filter(|node| node.detail.is_empty()) {
+        node.detail = problems.get(&node.node).cloned().unwrap_or_default();
+    }
+}
+
+/// Why the pods of the Jobs that run for nodes of a roll do not start, by node, as far as they may be read: one request for each
+/// namespace of its Jobs.
+pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String> {
+    let running: Vec<(&str, Value)> = running(roll).collect();
     let field = |job: &Value, name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
     let namespaces: BTreeSet<String> = running.iter().map(|(_, job)| field(job, "namespace")).collect();
     let selection = ListParams::default().labels(&format!("{LABEL}={}", roll.name));

@@ -3,7 +3,8 @@
 //! What the records and the nodes show is computed again only when one of them has changed. In between, the same is shown with
 //! another time.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt, pending};
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::decide::{HEARTBEAT_TIMEOUT, NodeProgress, RollState, decide};
 use crate::error::RollError;
 use crate::in_cluster::starting::starting;
+use crate::job;
 use crate::observed::Observed;
 use crate::record::{NODE, Roll, RollRecord, Runner, roll_name};
 use crate::runner::{RollEnd, watch_nodes};
@@ -33,7 +35,7 @@ const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long changes are collected that are not steps of the roll.
 const COALESCING_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often the Job of a roll that nobody runs is read.
+/// How often the Job of a roll that nobody runs is read, and the pods of the Jobs that run for its nodes.
 const JOB_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Shows a roll to `who` until it is over, halts, or the user leaves. Nothing is written, unless the user pauses the roll.
@@ -50,6 +52,7 @@ pub async fn show(
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut node_updates = watch_nodes(cluster).chain(pending());
     let mut job_reads = FuturesUnordered::new();
+    let mut problem_reads = FuturesUnordered::new();
     let mut viewer = Viewer::new(name);
     let mut due = Instant::now() + SHOW_INTERVAL;
     loop {
@@ -72,6 +75,10 @@ pub async fn show(
             Some(job) = job_reads.next() => {
                 (viewer.is_job_read, viewer.starting) = (true, job);
                 Urgency::Now
+            }
+            Some(problems) = problem_reads.next() => {
+                viewer.problems = problems;
+                Urgency::Soon
             }
             () = sleep_until(due) => Urgency::Now,
         };
@@ -100,6 +107,17 @@ pub async fn show(
             }
         } else {
             (viewer.is_job_read, viewer.starting) = (false, None);
+        }
+        match viewer.seen.as_ref().map(|seen| &seen.roll).filter(|roll| job::has_running(roll)) {
+            Some(roll) if problem_reads.is_empty() => {
+                let roll = roll.clone();
+                problem_reads.push(async move {
+                    sleep(JOB_INTERVAL).await;
+                    job::problems(cluster, &roll).await
+                });
+            }
+            Some(_) => {}
+            None => viewer.problems.clear(),
         }
         if let Some(end) = viewer.show(reporter, now)? {
             return Ok(end);
@@ -133,6 +151,8 @@ struct Viewer<'a> {
     is_job_read: bool,
     /// The Job that is about to run the roll; none if there is none.
     starting: Option<String>,
+    /// Why the Jobs of nodes do not start, by node, as it was read last.
+    problems: BTreeMap<String, String>,
     has_changed: bool,
     /// The roll as it was seen last.
     seen: Option<SeenRoll>,
@@ -157,6 +177,7 @@ impl<'a> Viewer<'a> {
             released: BTreeSet::new(),
             is_job_read: false,
             starting: None,
+            problems: BTreeMap::new(),
             has_changed: true,
             seen: None,
         }
@@ -250,11 +271,15 @@ impl<'a> Viewer<'a> {
     fn show(&self, reporter: &mut dyn RollReporter, now: Timestamp) -> Result<Option<RollEnd>, Error> {
         let Some(seen) = &self.seen else { return Ok(None) };
         let SeenRoll { roll, record, progress, .. } = seen;
+        let mut progress = Cow::Borrowed(progress.as_slice());
+        if !self.problems.is_empty() {
+            job::add_problems(progress.to_mut(), &self.problems);
+        }
         let state = state(seen, self.starting.clone(), now);
         reporter.show(&RollView {
             roll,
             record,
-            progress,
+            progress: &progress,
             state: &state,
             aborted: record.aborted.as_deref(),
             is_current: self.live == (true, true),
@@ -415,6 +440,17 @@ mod tests {
             (1, 1),
             "{lost}"
         );
+    }
+
+    #[test]
+    fn a_node_whose_job_does_not_start_shows_why() {
+        let mut viewer = listed(&run_at(0));
+        viewer.problems = [("n0".to_owned(), "pod p: ErrImagePull".to_owned())].into();
+        let (mut out, captured) = output();
+        let mut reporter = LineReporter::new(&mut out, LineFormat::Text);
+        viewer.refresh(at(1)).unwrap();
+        viewer.show(&mut reporter, at(1)).unwrap();
+        assert!(captured.data().contains("pod p: ErrImagePull"), "{}", captured.data());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 
 use crate::explain::cause::{Cause, CommonGround, few};
@@ -12,6 +12,9 @@ use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
+
+/// A workload that is down for less than this may only be waiting for its replacement to start.
+const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
 
 /// How many reasons are said why replacements are not Ready.
 const MAX_REASONS: usize = 2;
@@ -87,10 +90,16 @@ pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
     all.map(|(node, outage)| (node.as_str(), is_down(outage))).collect()
 }
 
-/// The workloads that the drain of a node has left without a ready pod: `shop/deploy/web`.
-pub fn names(facts: &ClusterFacts, node: &str) -> Vec<String> {
+/// The workloads that the drain of a node has left without a ready pod for longer than a replacement usually takes:
+/// `shop/deploy/web`. None if they could not be read.
+pub fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Option<Vec<String>> {
+    let mut gaps = facts.outage_gaps.get(node).into_iter().flatten();
+    if gaps.any(|gap| matches!(gap, OutageGap::Unseen(Unseen::Failed(..)))) {
+        return None;
+    }
     let outages = facts.outages.get(node).into_iter().flatten();
-    outages.map(name).collect()
+    let lasting = outages.filter(|outage| now.duration_since(outage.since()) >= USUAL_REPLACEMENT);
+    Some(lasting.map(name).collect())
 }
 
 fn name(outage: &Outage) -> String {

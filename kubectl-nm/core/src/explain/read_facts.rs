@@ -49,6 +49,12 @@ const MAX_CLAIMS: usize = 20;
 /// How many events about an object, or about the pods of a namespace, are read at most.
 pub(super) const MAX_EVENTS: u32 = 100;
 
+/// How many nodes are read one by one at most. To read more, all nodes are listed.
+const MAX_SINGLE_NODES: usize = 50;
+
+/// Of how many nodes the terminating pods are read at most.
+const MAX_TERMINATING: usize = 100;
+
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -78,7 +84,14 @@ pub async fn read<'a>(
 async fn own_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> Vec<(String, Option<Node>)> {
     let names: BTreeSet<&str> = explained.iter().map(|object| node(object)).collect();
     let nodes: Api<Node> = Api::all(cluster.client());
-    let read = stream::iter(names).map(async |name| {
+    if names.len() > MAX_SINGLE_NODES
+        && let Ok(all) = list(cluster, &nodes, "list nodes", ListParams::default()).await
+    {
+        let mut all: HashMap<String, Node> = all.into_iter().map(|node| (node.name_any(), node)).collect();
+        return names.into_iter().map(|name| (name.to_owned(), all.remove(name))).collect();
+    }
+    // Without the permission to list nodes, those that are not read count as existing and Ready.
+    let read = stream::iter(names.into_iter().take(MAX_SINGLE_NODES)).map(async |name| {
         let asked = "get nodes";
         let request = cluster.request(asked, async || nodes.get_opt(name).await);
         Some((name.to_owned(), within_timeout(asked, request).await.ok()?))
@@ -98,15 +111,18 @@ pub async fn read_wanted(
         let guarded = guarded_pods(cluster, &budget, now).await;
         (budget, guarded)
     });
-    let terminating =
-        join_all(wanted.nodes.iter().map(async |node| (node.clone(), on_node(cluster, node).await)));
+    let nodes = wanted.nodes.iter().take(MAX_TERMINATING).cloned();
+    let terminating = stream::iter(nodes).map(async |node| {
+        let pods = on_node(cluster, &node).await;
+        (node, pods)
+    });
     let replacements = stream::iter(wanted.replacements.iter().cloned()).map(async |name| {
         let read = replacement(cluster, &name).await;
         (name, read)
     });
     let (budgets, terminating, replacements): (Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
         budgets.buffered(MAX_CONCURRENT).collect(),
-        terminating,
+        terminating.buffered(MAX_CONCURRENT).collect(),
         replacements.buffered(MAX_CONCURRENT).collect()
     );
     facts.budgets = budgets.into_iter().collect();

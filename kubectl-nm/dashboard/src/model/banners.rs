@@ -9,6 +9,8 @@ use nm_core::terminal::text::{counted, first_names};
 
 use crate::config::action_table::Action;
 use crate::model::Model;
+use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::lists::listing::Row;
 use crate::objects::watch_state::{WatchKind, WatchState};
 
 /// How many halted rolls have a notice of their own.
@@ -104,18 +106,33 @@ impl Model {
         format!("Roll {roll} halted {ago} ago ({resume} continues it): {}", halt.message)
     }
 
-    /// The workloads that the drain of the open node has left without a ready pod.
+    /// The workloads that the drain of the open node has left without a ready pod, or those of all.
     fn outage_banner(&self) -> Option<Banner> {
-        let open = self.open.as_ref().filter(|open| !open.outages.down.is_empty())?;
-        let down = &open.outages.down;
-        let (are, them) = if down.len() == 1 { ("workload is", "it") } else { ("workloads are", "them") };
-        let explain = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(&open.name)));
-        let words = format!(
-            "{} {are} down since pods of {them} left; see {explain}: {}",
-            down.len(),
-            first_names(down)
-        );
-        Some((words, true))
+        if self.shows_nodes() {
+            return None;
+        }
+        let open = self.opened();
+        let rows = self.fleet.rows.all().filter(|_| open.is_none());
+        let own = self.open_row();
+        let rows: Vec<&FleetRow> = rows.chain(&own).filter(|row| !self.fleet.down(row).is_empty()).collect();
+        let down = self.fleet.outages.of_all(rows.iter().map(|row| row.key()));
+        let nodes: Vec<String> = rows.iter().map(|row| row.node.clone()).collect();
+        let are = match down.len() {
+            0 => return None,
+            1 => "workload is",
+            _ => "workloads are",
+        };
+        // Without names, the command explains all nodes.
+        let named = if nodes.len() == 1 { format!(" {}", shell_quoted(&nodes[0])) } else { String::new() };
+        let explain = nm_command(&self.options.kubectl, &format!("explain{named}"));
+        let down: Vec<String> = down.into_iter().map(str::to_owned).collect();
+        // The rows name the workloads of their nodes.
+        let what = match (open, down.len()) {
+            (None, 2..) => String::new(),
+            _ => format!(": {}", first_names(&down)),
+        };
+        let left = if open.is_some() { String::new() } else { format!(" {}", first_names(&nodes)) };
+        Some((format!("{} {are} down since pods left{left}; see {explain}{what}", down.len()), true))
     }
 
     /// A notice about the open node, or about what is not known of all nodes.

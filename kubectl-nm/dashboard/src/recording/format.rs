@@ -270,7 +270,7 @@ impl RecordedMessage {
             | Message::Planned { .. }
             | Message::PodFacts { .. }
             | Message::CauseFacts { .. }
-            | Message::Outages { .. }
+            | Message::Outages(_)
             | Message::Output { .. }
             | Message::Answered { .. }
             | Message::ProgramOutput(_)

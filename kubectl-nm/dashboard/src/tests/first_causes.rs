@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::message::{Effect, Message};
 use crate::model::Model;
-use crate::tests::painted::text;
 use crate::tests::scenes::{node, now, options, send};
 
 fn cart() -> PodReference {
@@ -73,24 +72,6 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
 }
 
 #[test]
-fn workloads_that_are_down_since_pods_left_before_the_node_was_opened_are_named() {
-    let mut model = node(options());
-    let effects: Vec<Effect> = (1..4)
-        .flat_map(|second| send(&mut model, Message::Tick(now() + SignedDuration::from_secs(second))))
-        .collect();
-    let reads = effects.iter().filter(|effect| matches!(effect, Effect::ReadOutages(_)));
-    assert_eq!(reads.count(), 1, "{effects:?}");
-    let down = vec![String::from("shop/deploy/solo"), String::from("shop/deploy/crash")];
-    send(&mut model, Message::Outages { node: "worker-07".into(), down });
-    let screen = text(&model);
-    for expected in ["2 workloads are down", "kubectl nm explain worker-07", "shop/deploy/solo"] {
-        assert!(screen.contains(expected), "{expected}: {screen}");
-    }
-    send(&mut model, Message::Outages { node: "worker-07".into(), down: vec![] });
-    assert!(!text(&model).contains("down since"), "{}", text(&model));
-}
-
-#[test]
 fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
     let mut model = node(options());
     let hidden = GuardedPods {
@@ -106,4 +87,32 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         "{why}"
     );
     assert_eq!(remedy.command, "kubectl nm explain worker-07");
+}
+
+#[test]
+fn the_time_that_is_left_is_that_of_the_moment_when_it_is_drawn() {
+    let mut model = node(options());
+    tick(&mut model, 1);
+    let mut facts = never_allowing("worker-07");
+    let guarded = facts.budgets.get_mut(&cart()).unwrap();
+    let deadline = now() + SignedDuration::from_secs(20);
+    let pod = json!({"metadata": {"name": "cart-1", "namespace": "shop", "deletionTimestamp": deadline.to_string(),
+        "deletionGracePeriodSeconds": 30}, "spec": {"nodeName": "worker-08", "containers": []}});
+    let budget = json!({
+        "metadata": {"name": "cart", "namespace": "shop", "generation": 1},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "cart"}}},
+        "status": {"observedGeneration": 1, "expectedPods": 3, "desiredHealthy": 2, "currentHealthy": 2,
+            "disruptionsAllowed": 0},
+    });
+    guarded.budget = Ok(Some(serde_json::from_value(budget).unwrap()));
+    let ready = json!({"metadata": {"name": "cart-0", "namespace": "shop"}, "spec": {"nodeName": "worker-07", "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    guarded.pods = Ok([ready, pod].map(|pod| serde_json::from_value(pod).unwrap()).into());
+    send(&mut model, read(facts));
+    let left = |model: &Model| model.remedy().unwrap().0;
+    assert!(left(&model).contains("19s of its grace period"), "{}", left(&model));
+    assert_eq!(tick(&mut model, 14), [], "nothing has to be read to count down");
+    assert!(left(&model).contains("6s of its grace period"), "{}", left(&model));
+    let effects = tick(&mut model, 21);
+    assert!(matches!(effects[..], [Effect::ReadCauses { .. }]), "the pod may be gone: {effects:?}");
 }

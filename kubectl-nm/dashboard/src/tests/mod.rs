@@ -11,6 +11,7 @@ mod looks;
 mod messages;
 mod nodes;
 mod opening;
+mod outages;
 pub(crate) mod painted;
 mod panel;
 mod reading;

@@ -7,16 +7,19 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
+use serde_json::{Value, json};
 
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::message::{ClusterRequest, Effect, Message};
-use crate::model::lists::listing::Sort;
+use crate::model::fleet::node_row::NodeRow;
+use crate::model::lists::listing::{Rows, Sort};
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{
-    all_nodes, empty, fleet, node, now, options, press, send, set_watch, type_in, whole_nodes, worker_07,
+    ago, all_nodes, empty, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+    whole_nodes, worker_07,
 };
 
 fn sized(width: u16, height: u16) -> Options {
@@ -227,4 +230,29 @@ fn nodes_that_are_out_of_date_never_look_live() {
     assert!(model.is_stale() && text(&model).contains("data 12s old"), "{}", text(&model));
     press(&mut model, KeyCode::Tab);
     assert!(!model.is_stale(), "the maintenances are current");
+}
+
+#[test]
+fn nodes_in_maintenance_have_the_order_of_the_list_of_maintenances() {
+    let mut model = all_nodes(options());
+    let of_roll = |node: &str, step: &str, status: Value| {
+        let mut object = maintenance(node, 600, status);
+        object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+        let record = ("kubectl-nm.dev/roll-node".to_owned(), json!({"step": step}).to_string());
+        object.metadata.annotations = Some([record].into());
+        Arc::new(object)
+    };
+    let planned = json!({"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+        "observedGeneration": 1, "lastTransitionTime": ago(600)});
+    let planned = json!({"phase": "Pending", "conditions": [planned]});
+    let objects = vec![
+        of_roll("worker-02", "Planned", planned),
+        of_roll("worker-03", "Acting", json!({"phase": "Succeeded"})),
+        Arc::new(worker_07()),
+    ];
+    send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
+    let names: Vec<&str> = (0..51).filter_map(|at| model.nodes.rows.nth(at)).map(NodeRow::name).collect();
+    let place = |node: &str| names.iter().position(|name| *name == node).unwrap();
+    assert!(place("worker-07") < place("worker-03"), "{names:?}");
+    assert!(place("worker-03") < place("worker-02"), "a node at work comes before a planned one: {names:?}");
 }

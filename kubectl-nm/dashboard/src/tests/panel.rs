@@ -15,7 +15,9 @@ use crate::tests::scenes::{empty, events, fleet, options, pods, press, send, set
 
 fn tick(model: &mut Model) -> Vec<Effect> {
     let at = model.now + SignedDuration::from_secs(1);
-    send(model, Message::Tick(at))
+    let mut effects = send(model, Message::Tick(at));
+    effects.retain(|effect| !matches!(effect, Effect::ReadOutages(_)));
+    effects
 }
 
 fn following(nodes: &[&str]) -> Effect {

@@ -1,13 +1,19 @@
-//! The first causes behind the budgets of the open node, and the workloads that its drain has left without a ready pod.
+//! The first causes behind the budgets of the open node, and the workloads that drains have left without a ready pod.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::explanation;
-use nm_core::maintenance::{Reconcilers, State, pods_gone, status};
+use nm_core::maintenance::cordoned_since;
+use nm_shared::NodeMaintenance;
 
 use crate::message::Effect;
 use crate::model::Model;
+use crate::model::fleet::outages::may_have;
+
+/// Of how many nodes the outages are read at most, those that were cordoned last.
+const MAX_OUTAGE_NODES: usize = 100;
 
 /// What has to be read to explain the open node, if that is not known yet.
 pub(super) fn read(model: &mut Model) -> Option<Effect> {
@@ -22,38 +28,32 @@ pub(super) fn read(model: &mut Model) -> Option<Effect> {
     Some(Effect::ReadCauses { node: open.name.clone(), wanted, in_maintenance })
 }
 
-/// What has to be read to name the workloads that the drain of the open node has left without a ready pod.
+/// What has to be read to name the workloads that drains have left without a ready pod: those of the open node, or of the list.
 pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
-    if model.options.is_replay() {
+    if model.options.is_replay() || model.shows_nodes() || !model.fleet.outages.may_begin(model.now) {
         return None;
     }
-    let open = model.open.as_mut()?;
-    let Some(maintenance) = model.fleet.maintenance_of(&open.name) else {
-        open.outages.down.clear();
-        return None;
+    let mut shown: Vec<Arc<NodeMaintenance>> = match model.opened() {
+        Some(node) => model.fleet.maintenance_of(node).into_iter().cloned().collect(),
+        None => model.fleet.shown().cloned().collect(),
     };
-    let gone = usize::try_from(pods_gone(status(maintenance))).unwrap_or(0);
-    let is_unseen = State::of(maintenance) != State::Stopping && gone > open.pods.gone();
-    let is_due = open.outages.begin(is_unseen, model.now);
-    is_due.then(|| Effect::ReadOutages(Arc::clone(maintenance)))
+    shown.retain(|maintenance| may_have(maintenance));
+    // Those that were drained long ago have been read before.
+    shown.sort_by_cached_key(|maintenance| Reverse(cordoned_since(maintenance)));
+    shown.truncate(MAX_OUTAGE_NODES);
+    let is_due = model.fleet.outages.begin(shown.iter().map(AsRef::as_ref), model.now);
+    is_due.then_some(Effect::ReadOutages(shown))
 }
 
-pub(super) fn apply_outages(model: &mut Model, node: &str, down: Vec<String>) {
-    let is_left = model.fleet.maintenance_of(node).is_some();
-    if let Some(open) = model.open.as_mut().filter(|open| open.name == node && is_left) {
-        open.outages.down = down;
+pub(super) fn apply_outages(model: &mut Model, down: BTreeMap<String, Vec<String>>) {
+    for (uid, down) in down {
+        model.fleet.outages.set(&uid, down);
     }
 }
 
-pub(super) fn apply(model: &mut Model, node: &str, facts: &ClusterFacts) {
+pub(super) fn apply(model: &mut Model, node: &str, facts: Box<ClusterFacts>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
     let Some(maintenance) = model.fleet.maintenance_of(node) else { return };
-    let kubectl = &model.options.kubectl;
-    open.first_causes.set(explanation::causes(
-        maintenance,
-        &Reconcilers::default(),
-        facts,
-        kubectl,
-        model.now,
-    ));
+    open.first_causes.set(facts, model.now);
+    open.first_causes.word(Some(maintenance), &model.options.kubectl, model.now);
 }

@@ -133,4 +133,8 @@ pub(super) fn tick(model: &mut Model) {
             open.tree.outdate();
         }
     }
+    if let Some(open) = &mut model.open {
+        let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+        open.first_causes.word(maintenance, &model.options.kubectl, model.now);
+    }
 }

@@ -29,8 +29,8 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     let effect = effect.or_else(|| cluster::count_pods(model));
     // The clock ticks once a second, so this is not asked for each of thousands of messages.
     let effect = effect.or_else(|| is_tick.then(|| causes::read(model)).flatten());
-    let effect = effect.or_else(|| is_tick.then(|| causes::read_outages(model)).flatten());
-    effect.or_else(|| follow::follow(model, is_tick))
+    let effect = effect.or_else(|| follow::follow(model, is_tick));
+    effect.or_else(|| is_tick.then(|| causes::read_outages(model)).flatten())
 }
 
 /// The same for a message of a replay, which may be one of thousands before the next frame: what depends on the screen is left
@@ -85,8 +85,8 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::PodFacts { action, target, result } => {
             pod_actions::answer(model, action, &target, result);
         }
-        Message::CauseFacts { node, facts } => causes::apply(model, &node, &facts),
-        Message::Outages { node, down } => causes::apply_outages(model, &node, down),
+        Message::CauseFacts { node, facts } => causes::apply(model, &node, facts),
+        Message::Outages(down) => causes::apply_outages(model, down),
         Message::Output { id, change } => output::apply(model, id, change),
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),

@@ -91,7 +91,8 @@ impl DrawnRow for FleetRow {
                 return (right(&self.blocked.to_string(), column), Tone::Bad);
             }
             FleetColumn::Why => {
-                let tone = match (model.fleet.is_unready(self), self.is_blocked()) {
+                let is_bad = model.fleet.is_unready(self) || !model.fleet.down(self).is_empty();
+                let tone = match (is_bad, self.is_blocked()) {
                     (true, _) => Tone::Bad,
                     (false, true) => Tone::Plain,
                     (false, false) => Tone::Quiet,

@@ -173,9 +173,7 @@ impl RollStatus {
         let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
         let views = nodes.map(|nodes| nodes.iter().map(view).collect());
         let mut progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
-        for node in progress.iter_mut().filter(|node| node.detail.is_empty()) {
-            node.detail = seen.problems.get(&node.node).cloned().unwrap_or_default();
-        }
+        job::add_problems(&mut progress, &seen.problems);
         let finisher = match record.aborted {
             Some(_) => finisher(&roll, &record, RunnerSign::seen(&record, now), job, now),
             None => Finisher::Nobody,

@@ -20,6 +20,7 @@ use crate::testing::objects::with_status;
 
 mod beyond_the_table;
 mod claims;
+mod many_nodes;
 mod nodes;
 mod rolls;
 mod surge;

@@ -25,6 +25,10 @@ pub(crate) fn states() -> impl Iterator<Item = (Option<State>, &'static str)> {
     State::ALL.into_iter().map(|state| (Some(state), state.word())).chain([(None, IDLE)])
 }
 
+/// The order of attention: whether it has no maintenance, whether it has halted no roll, the state, whether a roll is at work with
+/// the node, and the number of blocked pods.
+pub(super) type Attention = (bool, bool, Option<State>, bool, Reverse<i32>);
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FleetRow {
     key: String,
@@ -130,7 +134,7 @@ impl FleetRow {
 
     /// What needs attention first: nodes that halted a roll, then by state. A drained node with which a roll is at work comes
     /// after those that are drained now.
-    fn attention(&self) -> impl Ord {
+    pub(super) fn attention(&self) -> Attention {
         let state = self.state.map(|state| if self.is_at_work { State::Draining } else { state });
         // Nodes without a maintenance come last.
         (self.state.is_none(), !self.has_halted_roll, state, self.is_at_work, Reverse(self.blocked))

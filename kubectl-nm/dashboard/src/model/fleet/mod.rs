@@ -4,6 +4,7 @@ pub(crate) mod drain_record;
 pub(crate) mod fleet_row;
 pub(crate) mod node_list;
 pub(crate) mod node_row;
+pub(crate) mod outages;
 pub(crate) mod pod_counts;
 
 use std::borrow::Cow;
@@ -18,11 +19,13 @@ use nm_core::error::Error;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, paused_words};
+use nm_core::terminal::text::{counted, first_names};
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
 
 use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::fleet::outages::Outages;
 use crate::model::lists::listing::{Listing, Row};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 
@@ -53,6 +56,7 @@ pub(crate) struct Fleet {
     halted: BTreeSet<(String, String)>,
     /// Whether it is known that no reconciler leads.
     pub(crate) is_leaderless: bool,
+    pub(crate) outages: Outages,
 }
 
 impl Fleet {
@@ -68,6 +72,7 @@ impl Fleet {
             rolls: RollRunners::default(),
             halted: BTreeSet::new(),
             is_leaderless: false,
+            outages: Outages::default(),
         };
         fleet.rebuild();
         fleet
@@ -109,7 +114,7 @@ impl Fleet {
     }
 
     /// The row of a maintenance.
-    fn row(&self, maintenance: &NodeMaintenance) -> FleetRow {
+    pub(super) fn row(&self, maintenance: &NodeMaintenance) -> FleetRow {
         let row = FleetRow::of(maintenance);
         let roll = row.roll.as_ref().filter(|_| !self.halted.is_empty());
         let has_halted = roll.is_some_and(|roll| self.halted.contains(&(row.node.clone(), roll.clone())));
@@ -136,8 +141,9 @@ impl Fleet {
 
     fn refresh(&mut self) {
         self.note_halts();
-        let Self { rows, marked, .. } = self;
+        let Self { rows, marked, outages, tracker, .. } = self;
         marked.retain(|key| rows.get(key).is_some());
+        outages.retain(|uid| tracker.cache().get(uid).is_some());
         self.blockers = self.count_blockers();
     }
 
@@ -186,6 +192,11 @@ impl Fleet {
         self.tracker.cache().get(uid)
     }
 
+    /// The maintenances of the rows.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
+        self.rows.all().filter_map(|row| self.maintenance(row.key()))
+    }
+
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
         self.tracker.cache().all().find(|object| object.name_any() == name)
     }
@@ -216,8 +227,26 @@ impl Fleet {
         }
     }
 
-    /// Why the node of a row is in its state; empty if there is nothing to add.
+    /// Why the node of a row is in its state, or what its drain has done to workloads; empty if there is nothing to add.
     pub(crate) fn why<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
+        let why = self.why_in_state(row, now);
+        let down = self.down(row);
+        match down.len() {
+            0 => why,
+            _ if !why.is_empty() && row.state != Some(State::Drained) => why,
+            count => {
+                let more = if why.is_empty() { String::new() } else { format!("; {why}") };
+                Cow::Owned(format!("{} down: {}{more}", counted(count, "workload"), first_names(down)))
+            }
+        }
+    }
+
+    /// The workloads that are down since pods left the node of a row.
+    pub(crate) fn down(&self, row: &FleetRow) -> &[String] {
+        if row.state == Some(State::Stopping) { &[] } else { self.outages.of(row.key()) }
+    }
+
+    fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
         let why = self.unready(row, row.why(now));
         // Where the nodes are not known, neither is what becomes of this one.
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {

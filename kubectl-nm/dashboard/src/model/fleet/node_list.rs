@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::maintenance::State;
 use nm_shared::NodeMaintenance;
 
 use crate::model::fleet::Fleet;
+use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::fleet::node_row::NodeRow;
 use crate::model::fleet::pod_counts::CountedPods;
 use crate::model::lists::listing::Listing;
@@ -66,15 +66,21 @@ impl NodeList {
 
     fn rebuild(&mut self, fleet: &Fleet) {
         let maintenances = fleet.maintenances_by_node();
-        let state = |node: &str| maintenances.get(node).map(|object| State::of(object));
-        self.rows.replace(fleet.nodes().map(|node| NodeRow::new(Arc::clone(node), state(&node.name))));
+        let row = |node: &Arc<NodeMetadata>| {
+            let maintenance = maintenances.get(node.name.as_str());
+            let maintenance =
+                maintenance.map_or_else(|| FleetRow::idle(&node.name), |object| fleet.row(object));
+            NodeRow::new(Arc::clone(node), &maintenance)
+        };
+        self.rows.replace(fleet.nodes().map(row));
         let rows = &self.rows;
         self.marked.retain(|name| rows.get(name).is_some());
     }
 
     fn refresh(&mut self, node: &str, fleet: &Fleet) {
         let Some(metadata) = fleet.shared_node(node) else { return };
-        let state = fleet.maintenance_of(node).map(|object| State::of(object));
-        self.rows.upsert(NodeRow::new(Arc::clone(metadata), state));
+        let maintenance = fleet.maintenance_of(node);
+        let maintenance = maintenance.map_or_else(|| FleetRow::idle(node), |object| fleet.row(object));
+        self.rows.upsert(NodeRow::new(Arc::clone(metadata), &maintenance));
     }
 }

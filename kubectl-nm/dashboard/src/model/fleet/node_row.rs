@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nm_core::maintenance::State;
 use nm_shared::drain::cordon_owner::CordonOwner;
 
-use crate::model::fleet::fleet_row::IDLE;
+use crate::model::fleet::fleet_row::{Attention, FleetRow, IDLE};
 use crate::model::lists::filter::{FilterField, Searchable};
 use crate::model::lists::listing::{Row, Sort};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
@@ -17,17 +17,20 @@ pub(crate) struct NodeRow {
     pub(crate) node: Arc<NodeMetadata>,
     /// The state of its maintenance, if it has one.
     pub(crate) state: Option<State>,
+    /// The order of attention among maintenances.
+    attention: Attention,
     /// Its readiness and who cordoned it, for filters.
     words: String,
 }
 
 impl NodeRow {
-    pub(crate) fn new(node: Arc<NodeMetadata>, state: Option<State>) -> Self {
+    /// The row of a node, with that of its maintenance.
+    pub(crate) fn new(node: Arc<NodeMetadata>, maintenance: &FleetRow) -> Self {
         let details = node.details.as_ref();
         let readiness = details.map_or("", |details| details.readiness.word());
         let cordon = details.and_then(|details| details.cordon.as_ref()).map_or("", cordon_words);
         let words = format!("{readiness} {cordon}");
-        Self { node, state, words }
+        Self { node, state: maintenance.state, attention: maintenance.attention(), words }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -93,15 +96,18 @@ impl NodeRow {
     }
 
     /// The rank in the order of attention: nodes that are not Ready although nobody cordoned them, then those that others
-    /// than a maintenance cordoned, and those in maintenance by their state.
-    fn rank(&self) -> (u8, Option<NodeReadiness>, bool, Option<State>) {
+    /// than a maintenance cordoned, and those in maintenance in the order of their list. A node of a maintenance may be
+    /// rebooting, so that it is not Ready matters less.
+    fn rank(&self) -> (u8, Option<NodeReadiness>, Attention, Option<NodeReadiness>) {
         let rank = match self.cordon() {
             None if !self.is_ready() => 0,
             None if self.state.is_none() => 3,
             None | Some(CordonOwner::Maintenance) => 2,
             Some(_) => 1,
         };
-        (rank, self.readiness(), self.state.is_none(), self.state)
+        let readiness = self.readiness();
+        let (first, last) = if rank == 2 { (None, readiness) } else { (readiness, None) };
+        (rank, first, self.attention, last)
     }
 }
 

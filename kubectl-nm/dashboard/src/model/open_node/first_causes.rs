@@ -1,8 +1,11 @@
 //! The first causes behind the budgets of the open node, as they were last read.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::Cause;
-use nm_core::explain::cluster_facts::FactsToRead;
+use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
+use nm_core::explain::explanation;
+use nm_core::maintenance::Reconcilers;
 use nm_shared::NodeMaintenance;
 
 use crate::objects::node_pod::PodId;
@@ -17,6 +20,10 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 pub(crate) struct FirstCauses {
     wanted: FactsToRead,
     requested: Option<Timestamp>,
+    /// What was read; none before that.
+    facts: Option<Box<ClusterFacts>>,
+    /// When the first grace period of the pods that were read ends. What was read is out of date then.
+    deadline: Option<Timestamp>,
     causes: Vec<Cause>,
 }
 
@@ -36,15 +43,27 @@ impl FirstCauses {
             *self = Self::default();
             return None;
         }
-        if wanted == self.wanted && age < REREAD_AFTER {
+        let is_over = self.deadline.is_some_and(|deadline| deadline <= now);
+        if wanted == self.wanted && age < REREAD_AFTER && !is_over {
             return None;
         }
         (self.requested, self.wanted) = (Some(now), wanted.clone());
         Some(wanted)
     }
 
-    pub(crate) fn set(&mut self, causes: Vec<Cause>) {
-        self.causes = causes;
+    pub(crate) fn set(&mut self, facts: Box<ClusterFacts>, now: Timestamp) {
+        let budgets = facts.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok());
+        let nodes = facts.terminating.values().filter_map(|pods| pods.as_ref().ok());
+        let deadline = |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().map(|at| at.0);
+        let deadlines = budgets.chain(nodes).flatten().filter_map(deadline);
+        self.deadline = deadlines.filter(|deadline| *deadline > now).min();
+        self.facts = Some(facts);
+    }
+
+    /// Words the causes anew: they name times such as that of a grace period that is left.
+    pub(crate) fn word(&mut self, maintenance: Option<&NodeMaintenance>, kubectl: &str, now: Timestamp) {
+        let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
+        self.causes = explanation::causes(maintenance, &Reconcilers::default(), facts, kubectl, now);
     }
 
     /// The cause of a pod, if it has been read.

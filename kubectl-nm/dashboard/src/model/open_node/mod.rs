@@ -1,7 +1,6 @@
 //! A node whose pods are shown.
 
 pub(crate) mod first_causes;
-pub(crate) mod outages;
 pub(crate) mod pod_row;
 pub(crate) mod pod_target;
 pub(crate) mod pods;
@@ -9,7 +8,6 @@ pub(crate) mod pods;
 use std::collections::BTreeMap;
 
 use crate::model::open_node::first_causes::FirstCauses;
-use crate::model::open_node::outages::Outages;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::open_node::pods::PodList;
 use crate::model::panes::events::NodeEvents;
@@ -25,7 +23,6 @@ pub(crate) struct OpenNode {
     pub(crate) tree: Tree,
     pub(crate) events: NodeEvents,
     pub(crate) first_causes: FirstCauses,
-    pub(crate) outages: Outages,
     /// The name of its maintenance, to which events refer. Usually it is that of the node.
     pub(crate) subject: String,
     /// The states of the watches on it, in a replay.
@@ -42,7 +39,6 @@ impl OpenNode {
             tree: Tree::default(),
             events: NodeEvents::default(),
             first_causes: FirstCauses::default(),
-            outages: Outages::default(),
             health: BTreeMap::new(),
         }
     }

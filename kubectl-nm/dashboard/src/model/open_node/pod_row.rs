@@ -21,8 +21,10 @@ use crate::objects::node_pod::{NodePod, PodId};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodProgress {
-    /// The state; none on a node without a maintenance.
+    /// The state; none on a node without a maintenance, and if it is not known.
     pub(crate) state: Option<PodState>,
+    /// Whether the pod has to go, and its state is not known: only the status of the maintenance names it.
+    pub(crate) is_unknown: bool,
     pub(crate) since: Option<Timestamp>,
     pub(crate) reason: Option<BlockReason>,
     /// Only of blocked pods, because facts are large.
@@ -64,7 +66,12 @@ impl PodProgress {
     }
 
     pub(crate) fn word(&self) -> &'static str {
-        self.state.map_or("-", PodState::word)
+        if self.is_unknown { "Remaining" } else { self.state.map_or("-", PodState::word) }
+    }
+
+    /// The state in the order of attention. One that is not known comes last of those of pods that have to go.
+    fn rank(&self) -> Option<PodState> {
+        if self.is_unknown { Some(PodState::Waiting) } else { self.state }
     }
 }
 
@@ -136,7 +143,7 @@ impl Row for PodRow {
         let (own, others) = (&self.progress, &other.progress);
         let since = |progress: &PodProgress| (progress.since.is_none(), progress.since);
         match by {
-            Sort::Risk | Sort::Progress => own.state.cmp(&others.state).then_with(|| match own.state {
+            Sort::Risk | Sort::Progress => own.rank().cmp(&others.rank()).then_with(|| match own.state {
                 // Of the pods that are gone, the latest comes first.
                 Some(PodState::Gone) => others.since.cmp(&own.since),
                 _ => Ordering::Equal,

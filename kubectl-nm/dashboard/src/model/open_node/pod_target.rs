@@ -74,7 +74,8 @@ impl Model {
         let Some(maintenance) = self.maintenance() else {
             return Some(String::from("the node is not in maintenance"));
         };
-        let of_pod = match row.progress.state? {
+        let state = row.progress.state.or_else(|| row.progress.is_unknown.then_some(PodState::Evicting));
+        let of_pod = match state? {
             PodState::Staying => Some(format!("it stays on the node: {}", row.progress.message)),
             PodState::Terminating => Some(String::from("it is terminating already")),
             PodState::Gone => Some(String::from("it is gone")),

@@ -10,8 +10,8 @@ use nm_core::maintenance::changes::{surge_state, wait_in_short};
 use nm_core::maintenance::{blocked_count, blocked_pods, status, uid, waiting_pods};
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
-    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, Phase, PodReference,
-    PodState, ReturnedPod, SurgingPod, WaitingPod,
+    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, Phase, PodCounts,
+    PodReference, PodState, ReturnedPod, SurgingPod, WaitingPod,
 };
 
 use crate::model::lists::listing::{Listing, Row};
@@ -202,11 +202,6 @@ impl PodList {
         rows.filter(|row| had_to_go(row)).count()
     }
 
-    /// How many of the shown pods are gone.
-    pub(crate) fn gone(&self) -> usize {
-        self.rows.all().filter(|row| row.progress.state == Some(PodState::Gone)).count()
-    }
-
     /// When the last grace period of the pods that terminate ends.
     pub(crate) fn last_deadline(&self) -> Option<Timestamp> {
         let terminates = |row: &&PodRow| row.progress.state == Some(PodState::Terminating);
@@ -303,6 +298,7 @@ struct StatusView<'a> {
     surging: HashMap<(&'a str, &'a str), &'a SurgingPod>,
     returned: HashMap<(&'a str, &'a str), &'a ReturnedPod>,
     pending: &'a [PodReference],
+    counts: PodCounts,
 }
 
 impl<'a> StatusView<'a> {
@@ -337,6 +333,7 @@ impl<'a> StatusView<'a> {
             surging: surging.collect(),
             returned: returned.collect(),
             pending: &status.pending_pods_refs,
+            counts: *counts,
         }
     }
 
@@ -379,8 +376,24 @@ impl<'a> StatusView<'a> {
         Some(PodProgress { since, message, ..PodState::Migrating.into() })
     }
 
+    /// The state of the pods that the status names without details, if only one is possible by its numbers.
+    fn unlisted_state(&self) -> Option<PodState> {
+        let listed = |state: PodState| match state {
+            PodState::Blocked => self.blocked.len(),
+            PodState::Waiting => self.waiting.len(),
+            PodState::Surging => self.surging.len(),
+            PodState::Migrating => self.migrating.len(),
+            _ => 0,
+        };
+        let counts = self.counts.by_state().filter(|(state, _)| state.is_pending());
+        let mut possible =
+            counts.filter(|(state, count)| usize::try_from(*count).unwrap_or(0) > listed(*state));
+        possible.next().map(|(state, _)| state).filter(|_| possible.next().is_none())
+    }
+
     /// A row for every pod that still has to go.
     fn rows(&self) -> Vec<PodRow> {
+        let state = self.unlisted_state();
         let row = |PodReference { namespace, name }: &PodReference| {
             let id = PodId {
                 key: path(namespace, name),
@@ -388,8 +401,12 @@ impl<'a> StatusView<'a> {
                 name: name.clone(),
                 ..PodId::default()
             };
-            let on_node =
-                || PodProgress { message: String::from("still on the node"), ..PodState::Waiting.into() };
+            let on_node = || PodProgress {
+                state,
+                is_unknown: state.is_none(),
+                message: String::from("still on the node"),
+                ..PodProgress::default()
+            };
             PodRow { id: Arc::new(id), progress: self.progress(namespace, name).unwrap_or_else(on_node) }
         };
         self.pending.iter().map(row).collect()
@@ -402,7 +419,7 @@ fn path(namespace: &str, name: &str) -> String {
 
 /// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
 pub(crate) fn had_to_go(row: &PodRow) -> bool {
-    !matches!(row.progress.state, None | Some(PodState::Staying))
+    row.progress.is_unknown || !matches!(row.progress.state, None | Some(PodState::Staying))
 }
 
 /// Whether the drain has begun. A pod that leaves before is not one that the drain moved. The medik8s operator writes no conditions.

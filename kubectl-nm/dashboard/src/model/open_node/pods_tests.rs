@@ -286,12 +286,32 @@ fn without_permission_to_list_pods_the_pods_of_the_status_are_shown() {
     };
     let mut pods = PodList::default();
     pods.hide(Some(&pending(&["a", "b"])), now());
-    assert_eq!(shown(&pods), ["Blocked b m", "Waiting a still on the node"]);
+    assert_eq!(shown(&pods), ["Blocked b m", "Remaining a still on the node"]);
     pods.apply_status(Some(&pending(&["b"])), now());
     assert_eq!(shown(&pods), ["Blocked b m", "Gone a"]);
     // With the permission, no pod is there twice.
     pods.list(&[plain("b")], Some(&pending(&["b"])), now());
     assert_eq!(shown(&pods), ["Blocked b m", "Gone a"]);
+}
+
+#[test]
+fn a_pod_that_only_the_status_names_has_a_state_if_the_numbers_leave_one() {
+    for (counts, expected) in [
+        (json!({"terminating": 1, "blocked": 1}), "Terminating a still on the node"),
+        (json!({"evicting": 1}), "Evicting a still on the node"),
+        (json!({"waiting": 1, "gone": 3, "staying": 2}), "Waiting a still on the node"),
+        (json!({"terminating": 1, "waiting": 1}), "Remaining a still on the node"),
+        (json!({"terminating": 1, "blocked": 2}), "Remaining a still on the node"),
+        (json!({}), "Remaining a still on the node"),
+    ] {
+        let pending = ["a", "b"].map(|name| json!({"namespace": "shop", "name": name}));
+        let status = json!({"blockedPods": [blocked("b", "DisruptionBudget")], "podCounts": counts,
+            "pendingPodsRefs": pending});
+        let mut pods = PodList::default();
+        pods.hide(Some(&running(&status)), now());
+        assert_eq!(shown(&pods), ["Blocked b m", expected], "{counts}");
+        assert!(pods.rows.all().all(had_to_go), "{counts}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use nm_core::explain::roll_causes::skip_command;
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{Reconcilers, State, blocked_pods};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
-use nm_core::terminal::text::harmless;
+use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
 
 use crate::model::fleet::fleet_row::FleetRow;
@@ -87,7 +87,8 @@ impl Model {
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let blocked = remedy_of_blocked(maintenance, &self.options.kubectl);
-        blocked.or_else(|| self.remedy_of_cause(maintenance)).or_else(|| self.remedy_of_surge(maintenance))
+        let cause = blocked.or_else(|| self.remedy_of_cause(maintenance));
+        cause.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
     }
 
     /// A surge that takes long, and the command that shows its cause.
@@ -97,6 +98,20 @@ impl Model {
         let why = format!("{node}: {}", surge.words(self.now)?);
         let command = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(node)));
         Some((why, Remedy { advice: String::from("This shows why the new pods are not Ready"), command }))
+    }
+
+    /// The workloads that the drain has left without a ready pod.
+    fn remedy_of_outages(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let down = self.fleet.down(&FleetRow::of(maintenance));
+        let node = &maintenance.spec.node_name;
+        let advice = match down.len() {
+            0 => return None,
+            1 => "See why the workload has no ready pod",
+            _ => "See why the workloads have no ready pod",
+        };
+        let why = format!("{node}: {} down: {}", counted(down.len(), "workload"), first_names(down));
+        let command = nm_command(&self.options.kubectl, &format!("explain {}", shell_quoted(node)));
+        Some((why, Remedy { advice: advice.to_owned(), command }))
     }
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.

@@ -1,0 +1,46 @@
+//! How many requests it takes to explain hundreds of maintenances.
+
+use super::*;
+use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::read_facts;
+use crate::testing::fake_server::{cluster, failure};
+use crate::testing::objects::stopping;
+
+/// What is read of so many maintenances, and with how many requests. The first node does not exist.
+async fn read(
+    count: usize,
+    may_list: bool,
+    object: impl Fn(&str) -> NodeMaintenance,
+) -> (ClusterFacts, usize) {
+    let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
+    let nodes: Vec<Value> = names.iter().skip(1).map(|name| node(name, json!({}))).collect();
+    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": nodes});
+    let (server, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
+        "nodes" if may_list => (200, list.clone()),
+        "nodes" => failure(403, "Forbidden", "nodes is forbidden"),
+        "pods" => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})),
+        "n0" => failure(404, "NotFound", "n0"),
+        name => (200, node(name, json!({}))),
+    });
+    let objects: Vec<NodeMaintenance> = names.iter().map(|name| object(name)).collect();
+    let facts = read_facts::read(&server, &objects, &objects, NOW.parse().unwrap()).await;
+    let requests = requests.lock().unwrap().len();
+    (facts, requests)
+}
+
+#[tokio::test]
+async fn the_nodes_of_hundreds_of_maintenances_are_listed_once() {
+    let stopped = |name: &str| stopping(with_status(name, json!({"phase": "Succeeded"})));
+    for (count, may_list, expected) in [(500, true, 1), (3, true, 3), (500, false, 51)] {
+        let (facts, requests) = read(count, may_list, stopped).await;
+        assert_eq!(requests, expected, "{count} {may_list}");
+        assert_eq!(facts.deleted, ["n0".to_owned()].into(), "{count} {may_list}");
+    }
+}
+
+#[tokio::test]
+async fn the_terminating_pods_of_hundreds_of_nodes_are_read_of_the_first() {
+    let object = |name: &str| with_status(name, json!({"phase": "Running", "podCounts": {"terminating": 1}}));
+    let (facts, requests) = read(500, true, object).await;
+    assert_eq!((facts.terminating.len(), requests), (100, 101));
+}
