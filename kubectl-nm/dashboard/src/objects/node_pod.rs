@@ -31,6 +31,12 @@ fn recorded_owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<O
 }
 
 impl PodId {
+    /// Whether only the status of a maintenance has named the pod, so that its owner is not known.
+    pub(crate) fn is_named_only(&self) -> bool {
+        // A uid has no slash.
+        self.key.contains('/')
+    }
+
     pub(crate) fn of(metadata: &ObjectMeta) -> Self {
         let controller = metadata::controller(metadata.owner_references.as_deref().unwrap_or_default());
         let names = PodNames {

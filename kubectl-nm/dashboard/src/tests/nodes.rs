@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::fleet::node_row::NodeRow;
-use crate::model::lists::listing::{Rows, Sort};
+use crate::model::lists::listing::Sort;
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};

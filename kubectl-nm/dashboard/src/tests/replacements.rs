@@ -347,3 +347,15 @@ fn a_tree_that_follows_each_change_is_the_one_that_is_built_anew() {
         assert_eq!(text(&model), followed, "{what}");
     }
 }
+
+#[test]
+fn a_pod_that_only_the_status_has_named_has_an_unknown_owner() {
+    let mut model = crate::tests::screens::pods_forbidden(options());
+    set_watch(&mut model, WatchKind::Pods, WatchState::Live);
+    let left = pods().into_iter().filter(|pod| pod.id.namespace != "web").collect();
+    send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(left) });
+    press(&mut model, KeyCode::Char('w'));
+    let shown = text(&model);
+    assert!(shown.contains("web: owner unknown") && shown.contains("its workload is not known"), "{shown}");
+    assert!(!shown.contains("no controller"), "{shown}");
+}

@@ -58,7 +58,7 @@ impl DrawnRow for TreeRow {
     fn cell(&self, column: &Column<TreeColumn>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
         match column.what {
             TreeColumn::Name => {
-                let (name, tone) = self.name(model, canvas);
+                let (name, tone) = self.name(canvas);
                 (canvas.cut_in_middle(&name, column.width), tone)
             }
             TreeColumn::State => self.state(canvas),
@@ -69,11 +69,9 @@ impl DrawnRow for TreeRow {
 }
 
 impl TreeRow {
-    fn name(&self, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
+    fn name(&self, canvas: &Canvas<'_>) -> (String, Tone) {
         let [across, .., corner] = canvas.glyphs.frame;
-        // Without permission to list pods, only the status names the pods.
-        let is_hidden = model.open.as_ref().is_some_and(|open| open.pods.hidden);
-        let none = if is_hidden { "owner unknown" } else { "no controller" };
+        let none = if self.group.is_unknown { "owner unknown" } else { "no controller" };
         match &self.item {
             TreeItem::Workload { .. } => match &self.group.name {
                 (namespace, Some(owner)) => (format!("{namespace}: {owner}"), Tone::Strong),

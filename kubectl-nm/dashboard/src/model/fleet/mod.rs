@@ -19,7 +19,7 @@ use nm_core::error::Error;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, paused_words};
-use nm_core::terminal::text::{counted, first_names};
+use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
@@ -234,9 +234,9 @@ impl Fleet {
         match down.len() {
             0 => why,
             _ if !why.is_empty() && row.state != Some(State::Drained) => why,
-            count => {
+            _ => {
                 let more = if why.is_empty() { String::new() } else { format!("; {why}") };
-                Cow::Owned(format!("{} down: {}{more}", counted(count, "workload"), first_names(down)))
+                Cow::Owned(format!("down: {}{more}", first_names(down)))
             }
         }
     }

@@ -58,13 +58,11 @@ impl Model {
     }
 
     fn target(&self, id: &PodId) -> PodTarget {
-        // Where only a status names pods, the key is not a uid.
-        let is_uid = !id.key.contains('/');
         let spec = self.maintenance().and_then(|object| object.spec.drain.clone()).unwrap_or_default();
         PodTarget {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
-            uid: is_uid.then(|| id.key.clone()),
+            uid: (!id.is_named_only()).then(|| id.key.clone()),
             grace: Some(spec.grace_period_seconds).filter(|seconds| *seconds >= 0),
         }
     }

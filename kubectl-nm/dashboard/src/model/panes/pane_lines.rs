@@ -109,9 +109,7 @@ impl Model {
     fn pod_lines(&self, row: &PodRow) -> Vec<PaneLine> {
         let path = format!("{}/{}", row.id.namespace, row.id.name);
         let progress = &row.progress;
-        // Without permission to list pods, only the status names the pod.
-        let is_hidden = self.open.as_ref().is_some_and(|open| open.pods.hidden);
-        let none = if is_hidden { "unknown" } else { "none" };
+        let none = if row.id.is_named_only() { "unknown" } else { "none" };
         let owner = row.id.owner.as_ref().map_or(none, Owner::text);
         let mut lines =
             vec![(path, LineKind::Strong), named("State", progress.word()), named("Owner", owner)];

@@ -223,7 +223,8 @@ impl Tree {
             let is_new = !seen.is_some_and(|seen| seen.was_down);
             let attention =
                 attention(readiness.filter(|_| is_new), leaving.iter().copied().zip(found.iter().copied()));
-            let group = Arc::new(WorkloadGroup { name, attention });
+            let is_unknown = leaving.iter().any(|row| row.id.is_named_only());
+            let group = Arc::new(WorkloadGroup { name, attention, is_unknown });
             let unknown = self.unknown(namespace, owner);
             rows.push(TreeRow::new(&group, 0, TreeItem::Workload { readiness, seen, unknown }));
             for (at, (row, replacement)) in leaving.into_iter().zip(found).enumerate() {
@@ -233,7 +234,7 @@ impl Tree {
                         let (replica, message) = (Arc::clone(replica), replica.state.message());
                         Some(TreeItem::Replacement { replica, message })
                     }
-                    None => self.why_none(row, readiness, pods.hidden).map(TreeItem::NoReplacement),
+                    None => self.why_none(row, readiness).map(TreeItem::NoReplacement),
                 };
                 rows.extend(below.map(|item| TreeRow::new(&group, 2 * at + 2, item)));
             }
@@ -275,7 +276,7 @@ impl Tree {
     }
 
     /// Why a pod that leaves has no replacement; none if nothing makes it leave yet.
-    fn why_none(&self, row: &PodRow, readiness: Option<ReadyPods>, is_hidden: bool) -> Option<String> {
+    fn why_none(&self, row: &PodRow, readiness: Option<ReadyPods>) -> Option<String> {
         if !is_replaced(row) {
             return None;
         }
@@ -283,7 +284,7 @@ impl Tree {
         let scope = ReplacementScope::pods(namespace);
         let is_stateful = row.id.owner.as_ref().is_some_and(|owner| *owner.kind() == OwnerKind::StatefulSet);
         Some(match (self.states.get(&scope), readiness) {
-            _ if is_hidden => String::from("its workload is not known"),
+            _ if row.id.is_named_only() => String::from("its workload is not known"),
             _ if row.id.owner.is_none() => String::from("no controller replaces it"),
             (None, _) if !self.requested.contains(&scope) => {
                 format!("not watched: more than {MAX_NAMESPACES} namespaces")

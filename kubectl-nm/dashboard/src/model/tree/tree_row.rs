@@ -36,6 +36,8 @@ pub(crate) enum Attention {
 pub(crate) struct WorkloadGroup {
     pub(crate) name: WorkloadName,
     pub(crate) attention: Attention,
+    /// Whether pods are among these whose owner is not known.
+    pub(crate) is_unknown: bool,
 }
 
 impl WorkloadGroup {
