@@ -17,11 +17,12 @@ use crate::model::{Model, Options};
 use crate::objects::replacement_pod::{Replica, WatchedReplica};
 use crate::objects::replacements::ReplacementChange;
 use crate::objects::replacements::ReplacementScope;
-use crate::objects::watch_state::WatchState;
+use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::objects::workload::{ReadyPods, Workload, WorkloadKind};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{
-    ago, controllers, empty, maintenance, moving, node, now, options, pod, press, send, type_in, worker_07,
+    ago, controllers, empty, maintenance, moving, node, now, options, pod, pods, press, send, set_watch,
+    type_in, worker_07,
 };
 
 fn sized(width: u16, height: u16) -> Options {
@@ -351,6 +352,10 @@ fn a_tree_that_follows_each_change_is_the_one_that_is_built_anew() {
 #[test]
 fn a_pod_that_only_the_status_has_named_has_an_unknown_owner() {
     let mut model = crate::tests::screens::pods_forbidden(options());
+    let mut object = NodeMaintenance::clone(model.fleet.maintenance_of("worker-07").unwrap());
+    let status = object.status.as_mut().unwrap();
+    status.pending_pods_refs.retain(|pod| pod.namespace != "web");
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
     let left = pods().into_iter().filter(|pod| pod.id.namespace != "web").collect();
     send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(left) });
