@@ -123,7 +123,7 @@ pub(super) fn ended(options: Options) -> Model {
     let status = object.status.as_mut().unwrap();
     status.pending_pods_refs = serde_json::from_value(json!([left("cart-0"), left("cart-2")])).unwrap();
     update_maintenance(&mut model, object);
-    for pod in super::scenes::pods().into_iter().filter(|pod| pod.id.owner != Owner::recorded("ds/cni")) {
+    for pod in pods().into_iter().filter(|pod| pod.id.owner != Owner::recorded("ds/cni")) {
         let change = WatchChange::Deleted(pod);
         send(&mut model, Message::Pods { node: "worker-07".into(), change });
     }
@@ -206,7 +206,7 @@ fn the_tree_watches_the_namespaces_of_pods_that_leave_and_only_once() {
 #[test]
 fn a_node_without_a_maintenance_has_no_tree() {
     let mut model = empty(Options { nodes: vec!["worker-07".into()], ..options() });
-    let change = WatchChange::Listed(super::scenes::pods());
+    let change = WatchChange::Listed(pods());
     send(&mut model, Message::Pods { node: "worker-07".into(), change });
     assert_eq!(type_in(&mut model, "w"), []);
     assert!(text(&model).contains("No pod leaves this node."), "{}", text(&model));
@@ -320,7 +320,7 @@ fn a_tree_that_follows_each_change_is_the_one_that_is_built_anew() {
     let mut model = tree(sized(120, 50));
     let replica_of_pay = |name: &str| replica("pay", name, "ReplicaSet/worker", "worker-13", 16, &ready);
     let of_pay = |change| (ReplacementScope::pods("pay"), ReplacementChange::Replicas(change));
-    let pods = super::scenes::pods();
+    let pods = pods();
     let named = |name: &str| pods.iter().find(|pod| pod.id.name == name).unwrap().clone();
     let in_node = |change| Message::Pods { node: "worker-07".into(), change };
     let of = |(scope, change)| Message::Replacements { node: "worker-07".into(), scope, change };
