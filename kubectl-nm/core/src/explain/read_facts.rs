@@ -68,8 +68,8 @@ pub async fn read<'a>(
     let explained: Vec<&NodeMaintenance> = explained.into_iter().collect();
     let wanted = FactsToRead::of(explained.iter().copied());
     let (mut facts, nodes) = tokio::join!(
-        read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now),
-        own_nodes(cluster, &explained)
+        Box::pin(read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now)),
+        Box::pin(own_nodes(cluster, &explained))
     );
     for (name, node) in nodes {
         match node {
