@@ -9,6 +9,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
+use nm_core::explain::lasting_outages::KnownOutages;
 use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
@@ -138,7 +139,7 @@ pub(crate) enum Effect {
         in_maintenance: BTreeSet<String>,
     },
     /// Read which workloads the drains of these maintenances have left without a ready pod.
-    ReadOutages(Vec<Arc<NodeMaintenance>>),
+    ReadOutages(Vec<KnownOutages>),
     /// Make the plan of the start dialog, a moment after the last such request.
     Plan(PlanRequest),
     /// The plan is not needed any more.

@@ -12,9 +12,8 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::lasting_outages;
 use nm_core::explain::read_facts::read_wanted;
-use nm_core::explain::{outage_causes, read_outages};
-use nm_core::maintenance::uid;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_core::watch::event_loop::expiry;
@@ -334,18 +333,10 @@ impl Dashboard<'_> {
                     let _ = to.send(Message::CauseFacts { node, facts }).await;
                 });
             }
-            Effect::ReadOutages(maintenances) => {
+            Effect::ReadOutages(known) => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.outages.run(async move {
-                    let mut facts = ClusterFacts::default();
-                    read_outages::add_seen(&mut facts, maintenances.iter().map(AsRef::as_ref), &cluster)
-                        .await;
-                    let now = Timestamp::now();
-                    let known = maintenances.iter().filter_map(|maintenance| {
-                        let down = outage_causes::lasting(&facts, &maintenance.spec.node_name, now)?;
-                        Some((uid(maintenance), down))
-                    });
-                    let down = known.collect();
+                    let down = lasting_outages::read(&cluster, &known).await;
                     // The receiver is gone if the dashboard has ended.
                     let _ = to.send(Message::Outages(down)).await;
                 });

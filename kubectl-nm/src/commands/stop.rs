@@ -86,7 +86,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     for node in &idle {
         let line = Line::new(format!("node/{node} is not in maintenance"));
         out.data(&if cordoned.contains(node) {
-            line.and(format!("; it is cordoned: {} uncordon {}", cluster.kubectl(), shell_quoted(node)))
+            let uncordon = format!("{} uncordon {}", cluster.kubectl(), shell_quoted(node));
+            line.and(format!("; it is cordoned; if the cordon is not needed any more: {uncordon}"))
         } else {
             line
         })?;

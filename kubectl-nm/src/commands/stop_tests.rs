@@ -63,7 +63,10 @@ async fn a_node_that_is_not_in_maintenance_is_not_an_error_if_it_exists() {
          node/n8: cannot check that it exists, because you have no permission to read nodes\n"
     );
     let (_, printed, _) = stop(args("n7"), vec![]).await;
-    assert_eq!(printed, "node/n7 is not in maintenance; it is cordoned: kubectl uncordon n7\n");
+    assert_eq!(
+        printed,
+        "node/n7 is not in maintenance; it is cordoned; if the cordon is not needed any more: kubectl uncordon n7\n"
+    );
     let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
     assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
     assert!(deleted.is_empty(), "{deleted:?}");

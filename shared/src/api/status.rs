@@ -116,8 +116,8 @@ pub struct NodeMaintenanceStatus {
     pub returned_pods: Option<Vec<ReturnedPod>>,
 
     /// Seconds for which the maintenance was paused between the cordon of its node and the time when the node was first
-    /// drained, excluding the current pause (see the condition `Suspended`). During a pause, the `timeoutSeconds` of the drain
-    /// and of `waitForCompletion` do not run. Absent if the maintenance was never paused.
+    /// drained, excluding the current pause (see the condition `Suspended`). During such a pause, the `timeoutSeconds` of the
+    /// drain and of `waitForCompletion` do not run. Absent if the maintenance was never paused.
     #[schemars(range(min = 0))]
     pub paused_seconds: Option<i64>,
 

@@ -7,6 +7,7 @@ pub mod cluster_facts;
 pub mod explanation;
 mod failed_jobs;
 pub mod first_cause;
+pub mod lasting_outages;
 mod never_allows;
 pub mod no_node_left;
 pub mod node_causes;

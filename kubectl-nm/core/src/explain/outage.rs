@@ -140,6 +140,11 @@ impl From<&StatefulSet> for Workload {
 }
 
 impl Workload {
+    /// With its namespace: `shop/deploy/web`.
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.namespace, self.owner)
+    }
+
     /// Whether it wants pods, and none is Ready.
     pub fn is_down(&self) -> bool {
         self.wanted > 0 && self.ready == 0

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
 use crate::explain::cause::{Cause, CommonGround, few};
@@ -12,9 +12,6 @@ use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
-
-/// A workload that is down for less than this may only be waiting for its replacement to start.
-const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
 
 /// How many reasons are said why replacements are not Ready.
 const MAX_REASONS: usize = 2;
@@ -90,26 +87,10 @@ pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
     all.map(|(node, outage)| (node.as_str(), is_down(outage))).collect()
 }
 
-/// The workloads that the drain of a node has left without a ready pod for longer than a replacement usually takes:
-/// `shop/deploy/web`. None if they could not be read.
-pub fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Option<Vec<String>> {
-    let mut gaps = facts.outage_gaps.get(node).into_iter().flatten();
-    if gaps.any(|gap| matches!(gap, OutageGap::Unseen(Unseen::Failed(..)))) {
-        return None;
-    }
-    let outages = facts.outages.get(node).into_iter().flatten();
-    let lasting = outages.filter(|outage| now.duration_since(outage.since()) >= USUAL_REPLACEMENT);
-    Some(lasting.map(name).collect())
-}
-
-fn name(outage: &Outage) -> String {
-    format!("{}/{}", outage.workload.namespace, outage.workload.owner)
-}
-
 fn is_down(outage: &Outage) -> String {
     let wanted = outage.workload.wanted;
     let none = if wanted == 1 { "is not ready" } else { "are not ready" };
-    format!("{} is down: its {} {none}", name(outage), counted(wanted, "pod"))
+    format!("{} is down: its {} {none}", outage.workload.reference(), counted(wanted, "pod"))
 }
 
 /// Workloads whose replacements are not Ready for the same reasons.
@@ -146,7 +127,7 @@ impl<'a> Group<'a> {
         match self.outages.as_slice() {
             [only] => format!("{}.", is_down(only)),
             outages => {
-                let names: Vec<String> = outages.iter().map(|outage| name(outage)).collect();
+                let names: Vec<String> = outages.iter().map(|outage| outage.workload.reference()).collect();
                 format!("{} are down: none of their pods is ready.", first_names(&names))
             }
         }

@@ -219,10 +219,7 @@ async fn add_expired(
                 let was_up =
                     |workload: &&Workload| workload.unavailable_since.is_none_or(|since| since >= began);
                 let new = down.iter().filter(was_up).filter(|workload| !is_known(workload));
-                let down: Vec<String> = new
-                    .map(|workload| format!("{}/{}", workload.namespace, workload.owner))
-                    .take(MAX_NAMES)
-                    .collect();
+                let down: Vec<String> = new.map(Workload::reference).take(MAX_NAMES).collect();
                 if down.is_empty() {
                     continue;
                 }
@@ -261,6 +258,19 @@ async fn workloads_down(cluster: &Cluster) -> Result<Vec<Workload>, Unseen> {
     Ok(workloads.filter(Workload::is_down).collect())
 }
 
+/// The workloads of a namespace without a ready pod.
+pub(super) async fn down_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Workload>, Unseen> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), namespace);
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
+    let (deployments, sets) = tokio::join!(
+        list(cluster, &deployments, "list deployments.apps", ListParams::default()),
+        list(cluster, &sets, "list statefulsets.apps", ListParams::default()),
+    );
+    let (deployments, sets) = (deployments?, sets?);
+    let workloads = deployments.iter().map(Workload::from).chain(sets.iter().map(Workload::from));
+    Ok(workloads.filter(Workload::is_down).collect())
+}
+
 /// Outages, each with its node, and the gap if not all warnings of the namespace were read.
 type OfNamespace = (Vec<(String, Outage)>, Option<OutageGap>);
 
@@ -270,15 +280,7 @@ async fn of_namespace(
     stopped: &[StoppedPod],
     drains: &BTreeMap<&str, Timestamp>,
 ) -> Result<OfNamespace, Unseen> {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), namespace);
-    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
-    let (deployments, sets) = tokio::join!(
-        list(cluster, &deployments, "list deployments.apps", ListParams::default()),
-        list(cluster, &sets, "list statefulsets.apps", ListParams::default()),
-    );
-    let (deployments, sets) = (deployments?, sets?);
-    let workloads = deployments.iter().map(Workload::from).chain(sets.iter().map(Workload::from));
-    let down: Vec<Workload> = workloads.filter(Workload::is_down).collect();
+    let down = down_in(cluster, namespace).await?;
     if down.is_empty() {
         return Ok((Vec::new(), None));
     }

@@ -15,7 +15,7 @@ use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
-use crate::maintenance::{State, attached_volumes, node, status, uid};
+use crate::maintenance::{State, attached_volumes, node, percent_gone, status, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 use crate::watch::deleted_nodes::DeletedNodes;
@@ -325,7 +325,7 @@ fn maintenance_record(object: &NodeMaintenance) -> MaintenanceRecord<'_> {
         uid: uid(object),
         state: State::of(object).word().to_lowercase(),
         phase: status.phase,
-        progress: status.drain_progress,
+        progress: percent_gone(status),
         pods: status.pod_counts,
         reason: object.spec.reason.as_deref(),
         error: &status.last_error,

@@ -250,9 +250,25 @@ fn nodes_in_maintenance_have_the_order_of_the_list_of_maintenances() {
         of_roll("worker-03", "Acting", json!({"phase": "Succeeded"})),
         Arc::new(worker_07()),
     ];
+    let mut anchor = (*objects[0]).clone();
     send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
-    let names: Vec<&str> = (0..51).filter_map(|at| model.nodes.rows.nth(at)).map(NodeRow::name).collect();
-    let place = |node: &str| names.iter().position(|name| *name == node).unwrap();
-    assert!(place("worker-07") < place("worker-03"), "{names:?}");
-    assert!(place("worker-03") < place("worker-02"), "a node at work comes before a planned one: {names:?}");
+    let place = |model: &Model, node: &str| {
+        let mut rows = (0..51).filter_map(|at| model.nodes.rows.nth(at));
+        rows.position(|row| NodeRow::name(row) == node).unwrap()
+    };
+    assert!(place(&model, "worker-07") < place(&model, "worker-03"));
+    assert!(
+        place(&model, "worker-03") < place(&model, "worker-02"),
+        "a node at work is before a planned one"
+    );
+    // The maintenance of one node of the roll shows that it has halted at another.
+    let halt = json!({"node": "worker-03", "message": "worker-03 is not back after 10m", "at": ago(5)});
+    let state = json!({"revision": 4, "halt": halt}).to_string();
+    let annotations = anchor.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubectl-nm.dev/roll-state".to_owned(), state);
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(anchor))));
+    assert!(
+        place(&model, "worker-03") < place(&model, "worker-07"),
+        "the node that halted its roll is first"
+    );
 }

@@ -66,7 +66,8 @@ fn ask(model: &mut Model, seconds: i64) -> Vec<Vec<String>> {
         let at = model.now + SignedDuration::from_secs(1);
         for effect in send(model, Message::Tick(at)) {
             if let Effect::ReadOutages(of) = effect {
-                let mut nodes: Vec<String> = of.iter().map(|object| object.spec.node_name.clone()).collect();
+                let mut nodes: Vec<String> =
+                    of.iter().map(|known| known.maintenance.spec.node_name.clone()).collect();
                 nodes.sort();
                 reads.push(nodes);
             }

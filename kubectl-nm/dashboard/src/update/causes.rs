@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::maintenance::cordoned_since;
+use nm_core::explain::lasting_outages::KnownOutages;
+use nm_core::maintenance::{cordoned_since, uid};
 use nm_shared::NodeMaintenance;
 
 use crate::message::Effect;
@@ -40,12 +41,23 @@ pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
     shown.retain(|maintenance| may_have(maintenance));
     // Those that were drained long ago have been read before.
     shown.sort_by_cached_key(|maintenance| Reverse(cordoned_since(maintenance)));
-    shown.truncate(MAX_OUTAGE_NODES);
-    let is_due = model.fleet.outages.begin(shown.iter().map(AsRef::as_ref), model.now);
-    is_due.then_some(Effect::ReadOutages(shown))
+    let outages = &mut model.fleet.outages;
+    // What was read of the others grows old.
+    for other in shown.split_off(shown.len().min(MAX_OUTAGE_NODES)) {
+        outages.set(&uid(&other), Vec::new());
+    }
+    if !outages.begin(shown.iter().map(AsRef::as_ref), model.now) {
+        return None;
+    }
+    let known = |maintenance: Arc<NodeMaintenance>| {
+        let down = outages.of(&uid(&maintenance)).to_vec();
+        KnownOutages { maintenance, down }
+    };
+    Some(Effect::ReadOutages(shown.into_iter().map(known).collect()))
 }
 
 pub(super) fn apply_outages(model: &mut Model, down: BTreeMap<String, Vec<String>>) {
+    model.fleet.outages.end();
     for (uid, down) in down {
         model.fleet.outages.set(&uid, down);
     }

@@ -133,7 +133,7 @@ pub(super) fn tick(model: &mut Model) {
             open.tree.outdate();
         }
     }
-    if let Some(open) = &mut model.open {
+    if let Some(open) = model.open.as_mut().filter(|open| open.first_causes.has_times()) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         open.first_causes.word(maintenance, &model.options.kubectl, model.now);
     }

@@ -16,9 +16,9 @@ use kube::ResourceExt;
 use nm_core::args::duration::age;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
-use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, paused_words};
+use nm_core::maintenance::{State, uid};
 use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
@@ -53,7 +53,7 @@ pub(crate) struct Fleet {
     /// Who runs the rolls that maintenances are part of.
     pub(crate) rolls: RollRunners,
     /// The nodes that have halted their rolls, with these.
-    halted: BTreeSet<(String, String)>,
+    pub(crate) halted: BTreeSet<(String, String)>,
     /// Whether it is known that no reconciler leads.
     pub(crate) is_leaderless: bool,
     pub(crate) outages: Outages,
@@ -244,6 +244,11 @@ impl Fleet {
     /// The workloads that are down since pods left the node of a row.
     pub(crate) fn down(&self, row: &FleetRow) -> &[String] {
         if row.state == Some(State::Stopping) { &[] } else { self.outages.of(row.key()) }
+    }
+
+    /// The same of a maintenance.
+    pub(crate) fn down_of(&self, maintenance: &NodeMaintenance) -> &[String] {
+        if State::of(maintenance) == State::Stopping { &[] } else { self.outages.of(&uid(maintenance)) }
     }
 
     fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {

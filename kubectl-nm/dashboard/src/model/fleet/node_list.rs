@@ -21,6 +21,8 @@ pub(crate) struct NodeList {
     /// Whether whole nodes were listed.
     pub(crate) is_listed: bool,
     pub(crate) rows: Listing<NodeRow>,
+    /// The nodes that have halted their rolls, as the rows show them.
+    pub(crate) halted: BTreeSet<(String, String)>,
     /// The names of the marked nodes.
     pub(crate) marked: BTreeSet<String>,
     pub(crate) pods: CountedPods,
@@ -54,6 +56,11 @@ impl NodeList {
             WatchChange::Listed(_) => self.rebuild(fleet),
             WatchChange::Applied(object) | WatchChange::Deleted(object) => {
                 self.refresh(&object.spec.node_name, fleet);
+                // The maintenance of another node may show that a roll has halted.
+                let before = std::mem::replace(&mut self.halted, fleet.halted.clone());
+                for (node, _) in before.symmetric_difference(&fleet.halted) {
+                    self.refresh(node, fleet);
+                }
             }
         }
     }
@@ -73,6 +80,7 @@ impl NodeList {
             NodeRow::new(Arc::clone(node), &maintenance)
         };
         self.rows.replace(fleet.nodes().map(row));
+        self.halted.clone_from(&fleet.halted);
         let rows = &self.rows;
         self.marked.retain(|name| rows.get(name).is_some());
     }

@@ -8,7 +8,7 @@ use nm_core::maintenance::{State, pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
 
 /// How often there is a read at most, whichever nodes pods leave.
-const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// A read of a node that pods have left lately, or of workloads that are down, is repeated after this time.
 const REREAD_AFTER: SignedDuration = SignedDuration::from_secs(60);
@@ -22,6 +22,8 @@ const LATELY: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outages {
     requested: Option<Timestamp>,
+    /// Whether the last read has not ended. One that takes longer than the time until the next read ends without an answer.
+    is_reading: bool,
     /// By the uids of maintenances, because a node may have had another one before.
     nodes: BTreeMap<String, NodeOutages>,
 }
@@ -51,7 +53,8 @@ pub(crate) fn may_have(maintenance: &NodeMaintenance) -> bool {
 impl Outages {
     /// Whether the time has come to ask whether a read is due.
     pub(crate) fn may_begin(&self, now: Timestamp) -> bool {
-        self.requested.is_none_or(|requested| now.duration_since(requested) >= MIN_INTERVAL)
+        let interval = if self.is_reading { REREAD_AFTER } else { MIN_INTERVAL };
+        self.requested.is_none_or(|requested| now.duration_since(requested) >= interval)
     }
 
     /// Whether the outages of these maintenances have to be read now.
@@ -73,12 +76,17 @@ impl Outages {
             uids.push(uid);
         }
         if is_due {
-            self.requested = Some(now);
+            (self.requested, self.is_reading) = (Some(now), true);
             for uid in &uids {
                 self.nodes.entry(uid.clone()).and_modify(|known| known.requested = Some(now));
             }
         }
         is_due
+    }
+
+    /// Notes that the last read has ended.
+    pub(crate) fn end(&mut self) {
+        self.is_reading = false;
     }
 
     /// Takes over what was read of a maintenance.

@@ -47,7 +47,8 @@ impl FirstCauses {
         if wanted == self.wanted && age < REREAD_AFTER && !is_over {
             return None;
         }
-        (self.requested, self.wanted) = (Some(now), wanted.clone());
+        // Until the answer arrives, no other deadline is known: a read that takes long is not begun again and again.
+        (self.requested, self.deadline, self.wanted) = (Some(now), None, wanted.clone());
         Some(wanted)
     }
 
@@ -60,7 +61,12 @@ impl FirstCauses {
         self.facts = Some(facts);
     }
 
-    /// Words the causes anew: they name times such as that of a grace period that is left.
+    /// Whether the causes name times that pass, such as that of a grace period that is left.
+    pub(crate) fn has_times(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Words the causes anew.
     pub(crate) fn word(&mut self, maintenance: Option<&NodeMaintenance>, kubectl: &str, now: Timestamp) {
         let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
         self.causes = explanation::causes(maintenance, &Reconcilers::default(), facts, kubectl, now);
@@ -94,5 +100,20 @@ mod tests {
         assert!(read(Some(&web), 135), "another budget");
         assert!(!read(None, 200), "it is not in maintenance any more");
         assert!(read(Some(&web), 201));
+    }
+
+    #[test]
+    fn a_read_that_takes_long_is_not_begun_again_because_a_grace_period_has_ended() {
+        let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+        let object = with_status("n1", running(40, &[("cart-0", numbers)]));
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let mut causes = FirstCauses { deadline: Some(at(110)), ..FirstCauses::default() };
+        let reads: Vec<i64> =
+            (100..140).filter(|second| causes.begin(Some(&object), at(*second)).is_some()).collect();
+        assert_eq!(reads, [100, 130]);
+        causes.deadline = Some(at(136));
+        assert!(
+            causes.begin(Some(&object), at(136)).is_some() && causes.begin(Some(&object), at(142)).is_none()
+        );
     }
 }

@@ -102,7 +102,7 @@ impl Model {
 
     /// The workloads that the drain has left without a ready pod.
     fn remedy_of_outages(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let down = self.fleet.down(&FleetRow::of(maintenance));
+        let down = self.fleet.down_of(maintenance);
         let node = &maintenance.spec.node_name;
         let advice = match down.len() {
             0 => return None,

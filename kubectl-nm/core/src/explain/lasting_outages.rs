@@ -1,0 +1,112 @@
+//! The workloads that drains have left without a ready pod for longer than a replacement usually takes, read again and again: of a
+//! workload that is known to be down, there may be no event any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use nm_shared::NodeMaintenance;
+
+use crate::client::cluster::Cluster;
+use crate::explain::cluster_facts::{ClusterFacts, Outage, Workload};
+use crate::explain::read_facts::MAX_CONCURRENT;
+use crate::explain::read_outages::{add_seen, down_in};
+use crate::maintenance::{node, uid};
+
+/// A workload that is down for less than this may only be waiting for its replacement to start.
+const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
+
+/// A maintenance, and the workloads that were down when they were last read: `shop/deploy/web`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownOutages {
+    /// The maintenance.
+    pub maintenance: Arc<NodeMaintenance>,
+    /// The workloads.
+    pub down: Vec<String>,
+}
+
+/// Reads which workloads are down since pods of theirs left the nodes of these maintenances, by the uids of the maintenances. Those
+/// that were known to be down are, until their namespace shows otherwise.
+pub async fn read(cluster: &Cluster, known: &[KnownOutages]) -> BTreeMap<String, Vec<String>> {
+    let mut facts = ClusterFacts::default();
+    add_seen(&mut facts, known.iter().map(|known| &*known.maintenance), cluster).await;
+    let now = Timestamp::now();
+    let found = |known: &KnownOutages| lasting(&facts, node(&known.maintenance), now);
+    let unseen = |known: &KnownOutages, found: &[String]| {
+        known.down.iter().filter(|name| !found.contains(name)).cloned().collect::<Vec<String>>()
+    };
+    let missing: BTreeSet<String> = known.iter().flat_map(|known| unseen(known, &found(known))).collect();
+    let still = still_down(cluster, missing).await;
+    let of_maintenance = |known: &KnownOutages| {
+        let mut down = found(known);
+        down.extend(unseen(known, &down).into_iter().filter(|name| still.contains(name)));
+        (uid(&known.maintenance), down)
+    };
+    known.iter().map(of_maintenance).collect()
+}
+
+fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Vec<String> {
+    let outages = facts.outages.get(node).into_iter().flatten();
+    let lasting = outages.filter(|outage: &&Outage| now.duration_since(outage.since()) >= USUAL_REPLACEMENT);
+    lasting.map(|outage| outage.workload.reference()).collect()
+}
+
+/// Those of these workloads that have no ready pod, or of whose namespace that could not be read.
+async fn still_down(cluster: &Cluster, names: BTreeSet<String>) -> BTreeSet<String> {
+    let mut namespaces: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in names {
+        let namespace = name.split('/').next().unwrap_or_default().to_owned();
+        namespaces.entry(namespace).or_default().push(name);
+    }
+    let check = async |(namespace, names): (String, Vec<String>)| {
+        let Ok(down) = down_in(cluster, &namespace).await else { return names };
+        let down: BTreeSet<String> = down.iter().map(Workload::reference).collect();
+        names.into_iter().filter(|name| down.contains(name)).collect()
+    };
+    let read = stream::iter(namespaces).map(check).buffer_unordered(MAX_CONCURRENT);
+    read.collect::<Vec<Vec<String>>>().await.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::fake_server::{cluster, failure};
+    use crate::testing::objects::{running, with_status};
+
+    /// The workloads of node n1 that are down, if these were and the namespace of web answers this. No event is left.
+    async fn down(was: &[&str], deployments: (u16, Value)) -> Vec<String> {
+        let empty = || (200, json!({"kind": "List", "metadata": {}, "items": []}));
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/apis/apps/v1/namespaces/shop/deployments" => deployments.clone(),
+            _ => empty(),
+        });
+        let mut status = running(40, &[]);
+        status["podCounts"] = json!({"gone": 3});
+        let known = KnownOutages {
+            maintenance: Arc::new(with_status("n1", status)),
+            down: was.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        read(&cluster, &[known]).await.into_values().next().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_workload_that_was_down_is_until_its_namespace_shows_otherwise() {
+        let web = |ready: i32| {
+            let web = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2},
+                "status": {"readyReplicas": ready}});
+            (200, json!({"kind": "List", "metadata": {}, "items": [web]}))
+        };
+        let none: [String; 0] = [];
+        assert_eq!(down(&["shop/deploy/web"], web(0)).await, ["shop/deploy/web"], "its events have expired");
+        assert_eq!(down(&["shop/deploy/web"], web(1)).await, none);
+        assert_eq!(
+            down(&["shop/deploy/web"], failure(500, "InternalError", "web")).await,
+            ["shop/deploy/web"]
+        );
+        assert_eq!(down(&["shop/deploy/other"], web(0)).await, none, "it was deleted");
+        assert_eq!(down(&[], web(0)).await, none, "no pod of it is known to have left the node");
+    }
+}
