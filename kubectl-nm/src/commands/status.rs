@@ -137,9 +137,12 @@ fn explain_hint(objects: &[NodeMaintenance], flags: &str) -> Option<Line> {
         |object: &&NodeMaintenance| blocked_count(object) > 0 || State::of(object) == State::Failed;
     let nodes: BTreeSet<&str> = objects.iter().filter(is_stuck).map(node).collect();
     nodes.first()?;
+    let whose = if nodes.len() == 1 { "its drain has" } else { "their drains have" };
     let names = if nodes.len() > MAX_HINTED { BTreeSet::new() } else { nodes };
     let explain = explain_command(names, flags);
-    Some(Line::new(format!("hint: `{explain}` shows why, and which workloads have no ready pod")))
+    Some(Line::new(format!(
+        "hint: `{explain}` shows why, and which workloads {whose} left without a ready pod"
+    )))
 }
 
 /// Whether nothing has worked on it: a reconciler that is not seen, because it leads without a lease, would have.

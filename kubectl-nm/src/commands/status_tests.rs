@@ -241,17 +241,17 @@ fn explain_is_pointed_at_where_pods_do_not_leave() {
         )
     };
     let blocked = |node: &str| with_status(node, running(40, &[("cart-0", "m")]));
-    let stuck = "why, and which workloads have no ready pod";
+    let stuck = |whose: &str| format!("why, and which workloads {whose} left without a ready pod");
     for (objects, expected) in [
         (vec![requested("n1"), drained("n2", 0)], None),
         (vec![drained("n2", 3)], None),
         (
             vec![drained("n2", 3), blocked("n1")],
-            Some(format!("hint: `kubectl nm explain n1 --context=c` shows {stuck}")),
+            Some(format!("hint: `kubectl nm explain n1 --context=c` shows {}", stuck("its drain has"))),
         ),
         (
             (1..5).map(|at| blocked(&format!("n{at}"))).collect(),
-            Some(format!("hint: `kubectl nm explain --context=c` shows {stuck}")),
+            Some(format!("hint: `kubectl nm explain --context=c` shows {}", stuck("their drains have"))),
         ),
     ] {
         let hint = explain_hint(&objects, " --context=c").map(|hint| hint.to_string());

@@ -138,8 +138,14 @@ pub fn first_causes(
         return Some(vec![FirstCause::PodsGone.into()]);
     }
     if let Some(end) = by_budget(object, guarded) {
-        let kept: Vec<&Pod> = guarded.pods.iter().flatten().filter(is_kept).collect();
-        return Some(vec![without_a_node(end, &kept, facts)]);
+        let (kept, others): (Vec<&Pod>, Vec<&Pod>) = guarded.pods.iter().flatten().partition(is_kept);
+        // With fewer pods than it counts on, another budget allows nothing either: what keeps them comes first.
+        let mut ends = match end.cause {
+            FirstCause::NeverAllows(_) => stuck_pods(&others, guarded, facts, now),
+            _ => Vec::new(),
+        };
+        ends.push(without_a_node(end, &kept, facts));
+        return Some(ends);
     }
     let pods = match &guarded.pods {
         Ok(pods) => pods,
@@ -225,6 +231,13 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
         }
     }
     end
+}
+
+/// The pods of a budget on other nodes that are not Ready, for each reason that does not end by itself.
+fn stuck_pods(pods: &[&Pod], guarded: &GuardedPods, facts: &ClusterFacts, now: Timestamp) -> Vec<ChainEnd> {
+    let with_warnings = pods.iter().map(|pod| (*pod, warnings_about(pod, guarded)));
+    let is_there = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
+    stuck_replacements(with_warnings.filter(|(pod, _)| is_there(pod)), facts, now)
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.

@@ -319,6 +319,8 @@ fn a_surge_that_takes_long_is_named_with_the_command_that_explains_it() {
     assert!(shown.contains("surge of Deployment"), "{shown}");
     assert!(shown.contains("why> ") && shown.contains("1 of its new pods is not Ready"), "{shown}");
     assert!(shown.contains("do>  ") && shown.contains("kubectl nm explain worker-01"), "{shown}");
+    press(&mut model, KeyCode::Enter);
+    assert!(text(&model).contains("no ETA while surging"), "{}", text(&model));
 }
 
 #[test]

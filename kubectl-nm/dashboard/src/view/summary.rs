@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
+use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{State, condition, cordoned_since, status};
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{NodeMaintenance, PodCounts, PodState};
@@ -175,6 +176,9 @@ fn eta(model: &Model, open: &OpenNode, maintenance: &NodeMaintenance, row: &Flee
     if is_idle(&status(maintenance).pod_counts) {
         let why = if row.blocked > 0 { "blocked" } else { "waiting" };
         return format!("no ETA while {why}");
+    }
+    if SlowSurge::of(maintenance).is_some_and(|surge| surge.words(model.now).is_some()) {
+        return String::from("no ETA while surging");
     }
     let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {

@@ -230,3 +230,24 @@ fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
     let read = FactsToRead::of([&object]);
     assert!(read.budgets.contains(&web()), "{read:?}");
 }
+
+#[test]
+fn a_pod_that_is_missing_comes_before_a_budget_that_never_allows() {
+    let mut situation = never("minAvailable", json!(2), 2);
+    situation.budget["status"]["currentHealthy"] = json!(1);
+    situation.pods[1] = edited(pending("Unschedulable", UNFIT), "/metadata/name", json!("web-1"));
+    let told = |situation: &Situation| {
+        let causes = situation.causes();
+        let what = causes.iter().map(|cause| cause.what[1].clone());
+        what.collect::<Vec<String>>()
+    };
+    let missing = format!("shop/web-1 is Pending, because the scheduler finds no node: {UNFIT}");
+    let never = "The budget can never allow an eviction: minAvailable is 2, and it has 2 pods.";
+    assert_eq!(
+        told(&situation),
+        [missing.as_str(), never],
+        "with one pod, minAvailable 1 allows nothing either"
+    );
+    situation.pods[1] = ready("web-1", "n2");
+    assert_eq!(told(&situation), [never]);
+}
