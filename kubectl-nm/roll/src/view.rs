@@ -7,6 +7,7 @@ use nm_core::error::Error;
 use crate::absence::Departure;
 use crate::command::NodeOutputLine;
 use crate::decide::{NodeProgress, RollState};
+use crate::gates::ReadyTime;
 use crate::record::{Roll, RollRecord, Step};
 use crate::working_time;
 
@@ -96,8 +97,9 @@ impl RollView<'_> {
         self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
     }
 
-    /// The end, if every node takes as long as those that are done on average, and no window closes before; unknown while one takes
-    /// longer than each of them did. None before the first is done, and none if the roll does not go on to its last node: it was
+    /// The end, if every node takes as long as those that are done on average, or as the slowest of them once it takes longer, and no
+    /// window closes before; unknown while one takes longer than each of them did. A node that has yet to stay Ready takes that time
+    /// at least. None before the first is done, and none if the roll does not go on to its last node: it was
     /// aborted, has halted or is over.
     pub fn estimate(&self) -> Option<Estimate> {
         let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
@@ -122,13 +124,27 @@ impl RollView<'_> {
             let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
             rest = rest.saturating_add(average.saturating_mul(rounds));
             let under_way = of_wave().filter(|node| node.step != Step::Planned);
-            let took: Vec<SignedDuration> = under_way.map(|node| self.worked_on(node, worked)).collect();
-            is_overdue |= took.iter().any(|took| *took > slowest);
-            let left = took.into_iter().map(|took| average.saturating_sub(took)).max();
-            rest = rest.saturating_add(left.unwrap_or_default().max(SignedDuration::ZERO));
+            let left = under_way.map(|node| {
+                let took = self.worked_on(node, worked);
+                is_overdue |= took > slowest;
+                let expected = if took > average { slowest } else { average };
+                expected.saturating_sub(took).max(self.ready_time_left(node))
+            });
+            rest = rest.saturating_add(left.max().unwrap_or_default());
         }
         let end = self.now.checked_add(rest).ok()?;
         Some(Estimate { end: Some(end).filter(|_| !is_overdue), nodes: done.nodes, average })
+    }
+
+    /// For how long a node has to stay Ready yet.
+    fn ready_time_left(&self, progress: &NodeProgress) -> SignedDuration {
+        let whole = ReadyTime { since: self.now, wanted: self.roll.settings.min_ready_seconds };
+        let time = match progress.step {
+            Step::Preparing | Step::Draining | Step::Confirming | Step::Acting | Step::Rejoining => whole,
+            Step::Checking => progress.ready_time.unwrap_or(whole),
+            _ => return SignedDuration::ZERO,
+        };
+        time.left(self.now)
     }
 
     /// How much of the working time of the roll, in milliseconds, is since the begin of a node. If that is not recorded, the time
@@ -188,7 +204,18 @@ mod tests {
         let done = DoneNodes { slowest_seconds: 90, ..late.done.clone() };
         let late = RollRecord { done, ..late };
         let estimate = RollView { record: &late, ..view }.estimate().unwrap();
-        assert_eq!(estimate.end, Some(now), "another one took longer");
+        assert_eq!(
+            estimate.end,
+            Some(now + SignedDuration::from_secs(30)),
+            "the slowest took 90 s, and it 61 s"
+        );
+        let almost = RollRecord { worked_millis: 149_000, ..late.clone() };
+        let estimate = RollView { record: &almost, ..view }.estimate().unwrap();
+        assert_eq!(estimate.end, Some(now + SignedDuration::from_secs(30)), "it has to stay Ready for 30 s");
+        let mut checked = progress.clone();
+        checked[0].step = Step::Returning;
+        let estimate = RollView { record: &almost, progress: &checked, ..view }.estimate().unwrap();
+        assert_eq!(estimate.end, Some(now + SignedDuration::from_secs(1)));
     }
 
     #[test]
