@@ -2,6 +2,7 @@
 
 pub mod all_groups;
 pub mod cluster;
+pub(crate) mod list_pages;
 pub mod merged_watch;
 pub mod nodes;
 pub mod objects;

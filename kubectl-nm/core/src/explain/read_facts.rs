@@ -22,6 +22,7 @@ use nm_shared::{NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::list_pages;
 use crate::error::Error;
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
@@ -113,7 +114,7 @@ pub async fn read_wanted(
     });
     let nodes = wanted.nodes.iter().take(MAX_TERMINATING).cloned();
     let terminating = stream::iter(nodes).map(async |node| {
-        let pods = on_node(cluster, &node).await;
+        let pods = terminating_on(cluster, &node).await;
         (node, pods)
     });
     let replacements = stream::iter(wanted.replacements.iter().cloned()).map(async |name| {
@@ -372,11 +373,16 @@ pub(super) async fn some_events(
     page(cluster, &events, "list events", which).await
 }
 
-async fn on_node(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
-    let pods: Api<Pod> = Api::all(cluster.client());
+/// The pods that are terminating on a node. A node may have thousands of others: they are dropped page by page.
+async fn terminating_on(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
     let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let pods = list(cluster, &pods, "list pods", on_node).await?;
-    Ok(pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).collect())
+    let add = |terminating: &mut Vec<Pod>, pod: Pod| {
+        if pod.metadata.deletion_timestamp.is_some() {
+            terminating.push(pod);
+        }
+    };
+    let what = "list pods";
+    within_timeout(what, list_pages(&Api::all(cluster.client()), cluster, what, on_node, add)).await
 }
 
 async fn get<K>(cluster: &Cluster, resource: &str, name: &PodReference) -> Result<Option<K>, Unseen>

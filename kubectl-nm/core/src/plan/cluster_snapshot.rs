@@ -24,10 +24,10 @@ use serde::de::DeserializeOwned;
 
 use crate::client::all_groups;
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::list_pages;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::error::Error;
 use crate::plan::growing_budgets;
-use crate::plan::list_pages::list_pages;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pod_deletion;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;

@@ -11,7 +11,6 @@ pub(crate) mod eviction_dry_run;
 mod growing_budgets;
 pub mod harm;
 pub mod leader;
-mod list_pages;
 pub(crate) mod max_unavailable;
 pub mod planning;
 mod pod_deletion;

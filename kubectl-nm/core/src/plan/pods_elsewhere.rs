@@ -20,8 +20,8 @@ use nm_shared::forecast::capacity::{self, PodToPlace};
 use nm_shared::forecast::outage::NamespacedWorkload;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::{self, list_pages};
 use crate::error::Error;
-use crate::plan::list_pages::{self, list_pages};
 
 /// How many requests are sent at the same time.
 pub(super) const MAX_CONCURRENT: usize = 8;

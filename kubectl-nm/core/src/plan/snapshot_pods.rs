@@ -14,8 +14,8 @@ use nm_shared::drain::virtual_machine;
 use nm_shared::gate::etcd_guard::ETCD_NAMESPACE;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::{PAGE_SIZE, list_pages};
 use crate::error::Error;
-use crate::plan::list_pages::{PAGE_SIZE, list_pages};
 use crate::plan::pods_elsewhere::{self, MAX_CONCURRENT, PodsElsewhere};
 
 /// How many requests for the pods of a node or a workload take about as long as one for a page of all pods.

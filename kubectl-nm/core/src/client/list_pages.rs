@@ -9,11 +9,11 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 
 /// How many objects a response has at most.
-pub(super) const PAGE_SIZE: u32 = 500;
+pub(crate) const PAGE_SIZE: u32 = 500;
 
 /// Lists all objects page by page, and collects them with `add`. If the continue token expires, all objects are listed again
 /// in one page.
-pub(super) async fn list_pages<K, Kept: Default>(
+pub(crate) async fn list_pages<K, Kept: Default>(
     api: &Api<K>,
     cluster: &Cluster,
     what: &str,
@@ -27,7 +27,7 @@ where
 }
 
 /// The same until what was collected is enough.
-pub(super) async fn until<K, Kept: Default>(
+pub(crate) async fn until<K, Kept: Default>(
     api: &Api<K>,
     cluster: &Cluster,
     what: &str,
