@@ -169,8 +169,9 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
         return Some((SurgeObstacle::NoDeployment, message));
     }
     if deployment.spec.as_ref()?.paused == Some(true) {
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let message = format!(
-            "Deployment {name} is paused: `kubectl rollout resume deployment/{name}` lets it continue"
+            "Deployment {name} is paused: `kubectl -n {namespace} rollout resume deployment/{name}` lets it continue"
         );
         return Some((SurgeObstacle::Paused, message));
     }

@@ -137,30 +137,49 @@ pub fn first_causes(
     {
         return Some(vec![FirstCause::PodsGone.into()]);
     }
+    let pods = guarded.pods.as_deref().unwrap_or_default();
+    let unready = unready_pods(pods, is_kept, guarded, now);
     if let Some(end) = by_budget(object, guarded) {
-        let (kept, others): (Vec<&Pod>, Vec<&Pod>) = guarded.pods.iter().flatten().partition(is_kept);
         // With fewer pods than it counts on, another budget allows nothing either: what keeps them comes first.
         let mut ends = match end.cause {
-            FirstCause::NeverAllows(_) => stuck_pods(&others, guarded, facts, now),
+            FirstCause::NeverAllows(_) => stuck(&unready, facts),
             _ => Vec::new(),
         };
+        let kept: Vec<&Pod> = pods.iter().filter(is_kept).collect();
         ends.push(without_a_node(end, &kept, facts));
         return Some(ends);
     }
-    let pods = match &guarded.pods {
-        Ok(pods) => pods,
-        Err(unseen) => return Some(vec![FirstCause::PodsUnseen(unseen.clone()).into()]),
-    };
-    // A pod that is Ready may leave only once others are; one that is not keeps itself.
+    if let Err(unseen) = &guarded.pods {
+        return Some(vec![FirstCause::PodsUnseen(unseen.clone()).into()]);
+    }
+    Some(by_pods(&unready, object, guarded, facts))
+}
+
+/// The pods that are not Ready and matter to those that the budget keeps: a pod that is Ready may leave only once others are, and
+/// one that is not keeps itself.
+fn unready_pods<'a>(
+    pods: &'a [Pod],
+    is_kept: impl Fn(&&Pod) -> bool,
+    guarded: &GuardedPods,
+    now: Timestamp,
+) -> Vec<UnreadyPod<'a>> {
     let has_ready = pods.iter().any(|pod| is_kept(&pod) && obstacle(pod, guarded, now).is_none());
     let considered = pods.iter().filter(|pod| has_ready || is_kept(pod));
-    let unready: Vec<UnreadyPod<'_>> = considered
-        .filter_map(|pod| {
-            let obstacle = obstacle(pod, guarded, now)?;
-            Some(UnreadyPod { pod, obstacle, is_kept: is_kept(&pod) })
-        })
-        .collect();
-    Some(by_pods(&unready, object, guarded, facts))
+    let unready = considered.filter_map(|pod| {
+        let obstacle = obstacle(pod, guarded, now)?;
+        Some(UnreadyPod { pod, obstacle, is_kept: is_kept(&pod) })
+    });
+    unready.collect()
+}
+
+/// The ends of the chains behind pods that stay as they are.
+fn stuck(unready: &[UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
+    let stuck = unready.iter().filter(|pod| !is_leaving(&pod.obstacle) && !pod.obstacle.passes());
+    grouped(&stuck.collect::<Vec<_>>(), facts)
+}
+
+fn is_leaving(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::Terminating | Obstacle::Ended(_))
 }
 
 /// A pod that the budget counts on and that is not Ready.
@@ -231,13 +250,6 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
         }
     }
     end
-}
-
-/// The pods of a budget on other nodes that are not Ready, for each reason that does not end by itself.
-fn stuck_pods(pods: &[&Pod], guarded: &GuardedPods, facts: &ClusterFacts, now: Timestamp) -> Vec<ChainEnd> {
-    let with_warnings = pods.iter().map(|pod| (*pod, warnings_about(pod, guarded)));
-    let is_there = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
-    stuck_replacements(with_warnings.filter(|(pod, _)| is_there(pod)), facts, now)
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.
@@ -319,7 +331,6 @@ fn by_pods(
     guarded: &GuardedPods,
     facts: &ClusterFacts,
 ) -> Vec<ChainEnd> {
-    let is_leaving = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Terminating | Obstacle::Ended(_));
     let (leaving, staying): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =
         unready.iter().partition(|pod| is_leaving(&pod.obstacle));
     let (passing, stuck): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =

@@ -130,7 +130,8 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::LocalStorage => (
-            "Delete the pod once you no longer need its emptyDir data; without a controller, it is not created again"
+            "Delete the pod once you no longer need its emptyDir data. Only a controller creates another one, and a Job \
+             counts this one as failed"
                 .into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),

@@ -250,4 +250,11 @@ fn a_pod_that_is_missing_comes_before_a_budget_that_never_allows() {
     );
     situation.pods[1] = ready("web-1", "n2");
     assert_eq!(told(&situation), [never]);
+    situation.pods[0] = crashing("web-0", "n1", 1, "Error");
+    assert!(
+        told(&situation)[0].contains("shop/web-0 on n1: container app keeps exiting"),
+        "{:?}",
+        told(&situation)
+    );
+    assert_eq!(told(&situation)[1..], [never]);
 }
