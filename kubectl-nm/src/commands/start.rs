@@ -258,7 +258,13 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
 fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
     let line = Line::new(format!("node/{node} "));
     if !started.created {
-        return line.and("is already in maintenance").and(name_unless_node(&started.object));
+        let line = line.and("is already in maintenance").and(name_unless_node(&started.object));
+        return match roll_name(&started.object) {
+            Some(roll) => {
+                line.and(format!(" as part of roll {roll}, which may return it to service at any time"))
+            }
+            None => line,
+        };
     }
     let words = if args.suspend { "maintenance planned" } else { "maintenance started" };
     let line = line.with(Style::Good, words);

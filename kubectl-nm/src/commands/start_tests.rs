@@ -305,6 +305,19 @@ async fn the_hooks_that_delay_the_first_eviction_are_named() {
 }
 
 #[tokio::test]
+async fn a_node_of_a_roll_may_return_to_service_while_somebody_works_on_it() {
+    let mut of_roll = requested("n1");
+    of_roll.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "kernel".to_owned())].into());
+    let (_, printed, _) = start("n1", move |_, path| match path {
+        "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
+        _ => list(std::slice::from_ref(&of_roll)),
+    })
+    .await;
+    let part = "as part of roll kernel, which may return it to service at any time";
+    assert_eq!(printed, format!("node/n1 is already in maintenance {part}\n"));
+}
+
+#[tokio::test]
 async fn a_webhook_that_nobody_serves_is_reported_with_the_node_and_the_remedy() {
     let raw = "Internal error occurred: failed calling webhook \"validate.nodemaintenance.medik8s.io\": failed to call webhook: \
                Post \"https://nm-reconciler.nm.svc:443/v\": no endpoints available for service \"nm-reconciler\"";

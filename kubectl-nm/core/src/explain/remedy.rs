@@ -53,7 +53,11 @@ pub(crate) fn missing_access(
         return (advice.to_owned(), nm_command(kubectl, "doctor"));
     };
     if let Some(grant) = Grant::of(access) {
-        let advice = format!("Grant nm-reconciler the permission to {}", grant.permits());
+        let cost = match grant {
+            Grant::PodDeletion => "; it then deletes the pods whatever their budgets allow",
+            _ => "",
+        };
+        let advice = format!("Grant nm-reconciler the permission to {}{cost}", grant.permits());
         return (advice, nm_command(kubectl, &format!("install --grant {grant}")));
     }
     let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();

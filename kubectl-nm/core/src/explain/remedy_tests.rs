@@ -219,7 +219,10 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
 fn a_permission_that_is_not_installed_by_default_is_granted_by_a_command() {
     let access = ForbiddenAccess { user: "u".into(), verb: "delete".into(), resource: "pods".into() };
     let (advice, command) = missing_access("kubectl --context=c", Some(&access), "--list");
-    assert_eq!(advice, "Grant nm-reconciler the permission to delete pods");
+    assert_eq!(
+        advice,
+        "Grant nm-reconciler the permission to delete pods; it then deletes the pods whatever their budgets allow"
+    );
     assert_eq!(command, "kubectl nm install --grant pod-deletion --context=c");
     assert_eq!(missing_access("kubectl --context=c", None, "--list").1, "kubectl nm doctor --context=c");
 }
