@@ -53,6 +53,9 @@ pub(super) const MAX_EVENTS: u32 = 100;
 /// How many nodes are read one by one at most. To read more, all nodes are listed.
 const MAX_SINGLE_NODES: usize = 50;
 
+/// How many pods of a node a response has at most: a whole pod takes about 20 KiB of memory.
+const PAGE_SIZE: u32 = 200;
+
 /// Of how many nodes the terminating pods are read at most.
 const MAX_TERMINATING: usize = 100;
 
@@ -375,7 +378,7 @@ pub(super) async fn some_events(
 
 /// The pods that are terminating on a node. A node may have thousands of others: they are dropped page by page.
 async fn terminating_on(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
-    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE_SIZE);
     let add = |terminating: &mut Vec<Pod>, pod: Pod| {
         if pod.metadata.deletion_timestamp.is_some() {
             terminating.push(pod);
