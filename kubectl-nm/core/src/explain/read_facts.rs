@@ -138,10 +138,16 @@ pub async fn read_wanted(
     facts
 }
 
-/// Reads all nodes, and the volumes of pods, to see which nodes suit a pod.
+/// Reads all nodes, unless they are known, and the volumes of the pods that are known now, to see which nodes suit a pod.
 pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
     let nodes: Api<Node> = Api::all(cluster.client());
-    let nodes = list(cluster, &nodes, "list nodes", ListParams::default());
+    let known = facts.nodes.take();
+    let nodes = async {
+        match known {
+            Some(known) => known,
+            None => list(cluster, &nodes, "list nodes", ListParams::default()).await,
+        }
+    };
     let (nodes, volumes) = tokio::join!(nodes, volumes(cluster, facts));
     (facts.nodes, facts.volumes) = (Some(nodes), volumes);
 }

@@ -60,7 +60,7 @@ pub async fn add<'a>(
     let Seen { drained, stopped, is_complete } = add_seen(facts, explained, cluster).await;
     add_warnings(facts, cluster).await;
     let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
-    if facts.nodes.is_none() && replacements.any(|read| is_unschedulable(&read.pod)) {
+    if replacements.any(|read| is_unschedulable(&read.pod)) {
         read_nodes(cluster, facts).await;
     }
     add_failed_jobs(facts, &drained, &stopped, cluster).await;

@@ -44,3 +44,22 @@ async fn the_terminating_pods_of_hundreds_of_nodes_are_read_of_the_first() {
     let (facts, requests) = read(500, true, object).await;
     assert_eq!((facts.terminating.len(), requests), (100, 101));
 }
+
+#[tokio::test]
+async fn nodes_that_are_known_are_not_read_again_but_the_volumes_of_more_pods_are() {
+    let claims = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let pod = edited(pending("Unschedulable", "0/1 nodes are available"), "/spec/volumes", claims);
+    let (server, requests) = cluster(|_, path| match path.rsplit('/').next().unwrap_or_default() {
+        "data" => (200, json!({"metadata": {"name": "data"}, "spec": {"volumeName": "lq1"}})),
+        "lq1" => {
+            let claim = json!({"namespace": "shop", "name": "data"});
+            (200, json!({"metadata": {"name": "lq1"}, "spec": {"local": {"path": "/d"}, "claimRef": claim}}))
+        }
+        name => failure(404, "NotFound", name),
+    });
+    let nodes = vec![node("n2", json!({}))];
+    let mut facts = Situation { pods: vec![pod.clone()], nodes, ..Situation::default() }.facts();
+    read_facts::read_nodes(&server, &mut facts).await;
+    assert_eq!(facts.volumes.local(&parse(&pod)), ["lq1"]);
+    assert_eq!((requests.lock().unwrap().len(), facts.nodes.unwrap().unwrap().len()), (2, 1));
+}
