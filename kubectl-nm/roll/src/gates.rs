@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{State, hold, status};
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
@@ -240,7 +241,12 @@ impl Gates<'_> {
             State::Requested | State::Paused | State::Planned => {
                 Next::Wait(String::from("waits for nm-reconciler"))
             }
-            State::Draining | State::Stopping => Next::Wait(String::new()),
+            State::Draining => {
+                let surge = SlowSurge::of(&node.object);
+                let words = surge.as_ref().and_then(|surge| surge.words(self.observed.now));
+                Next::Wait(words.map(str::to_owned).unwrap_or_default())
+            }
+            State::Stopping => Next::Wait(String::new()),
         }
     }
 

@@ -218,6 +218,21 @@ fn a_drain_that_nm_reconciler_does_not_begin_halts_the_roll() {
 }
 
 #[test]
+fn a_surge_that_takes_long_is_the_detail_of_its_node() {
+    let mut world = World::with(settings(&[1], 1));
+    world.run_to("n0", Step::Draining);
+    let replacement = json!({"name": "web-y", "node": "n2", "ready": false});
+    let status = json!({"phase": "Running", "podCounts": {"surging": 1}, "surgingPods": [{"namespace": "shop", "name": "web-x",
+        "deployment": "web", "restarted": true, "replacement": replacement, "since": at(world.now)}]});
+    world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "");
+    world.now += 30;
+    world.decide(usize::MAX);
+    assert_eq!(world.detail("n0"), "surge of Deployment shop/web: 1 of its new pods is not Ready");
+}
+
+#[test]
 fn a_pod_that_blocks_for_too_long_halts_the_roll_only_if_asked_for() {
     for (limit, halts) in [(Some(30), true), (None, false)] {
         let mut world = World::with(RollSettings { halt_on_blocked_seconds: limit, ..settings(&[1], 1) });
