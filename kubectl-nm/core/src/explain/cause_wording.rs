@@ -302,14 +302,14 @@ impl Words<'_> {
     /// resources, and others if pods of the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its
     /// maintenances are not to be stopped one by one.
     fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
-        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() || self.roll.is_some() {
+        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() {
             return Vec::new();
         }
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
         let suitable = if obstacle.is_of_anti_affinity() { others } else { own };
-        suitable.into_iter().filter(|node| !self.facts.of_rolls.contains_key(*node)).cloned().collect()
+        suitable.into_iter().filter(|node| self.roll_of(node).is_none()).cloned().collect()
     }
 
     /// That rolls return nodes on which pods may fit for which the scheduler finds no node, and the commands that show how far they
@@ -319,7 +319,7 @@ impl Words<'_> {
             return (String::new(), Vec::new());
         }
         let suits = self.subjects.iter().flat_map(|subject| &subject.suits);
-        let of_rolls = suits.filter(|node| *node != self.node && self.facts.of_rolls.contains_key(*node));
+        let of_rolls = suits.filter(|node| *node != self.node && self.roll_of(node).is_some());
         let ways = self.ways_back(&of_rolls.cloned().collect());
         match ways.wait() {
             Some(wait) => (format!("; or {wait}: the pods may fit there"), ways.commands(self)),

@@ -10,7 +10,7 @@ use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
-use crate::maintenance::roll::RollRunners;
+use crate::maintenance::roll::{RollRunners, waits_for_somebody};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, node, roll_name, status};
 
@@ -61,8 +61,9 @@ pub struct ClusterFacts {
 pub struct NodeOfRoll {
     /// The roll.
     pub roll: String,
-    /// Whether nothing keeps its drain from finishing, as far as its status shows.
-    pub drains: bool,
+    /// Whether its roll returns it without anybody's help, as far as its status shows: nothing keeps its drain from finishing, or
+    /// its roll from continuing after that.
+    pub returns: bool,
 }
 
 /// Why it is not known of all workloads whether a drain has left them without a ready pod.
@@ -216,8 +217,9 @@ impl ClusterFacts {
             facts.rolls.note(object);
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
-                let drains = matches!(State::of(object), State::Draining | State::Drained);
-                let of_roll = roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), drains });
+                let returns = matches!(State::of(object), State::Draining | State::Drained)
+                    && !waits_for_somebody(object);
+                let of_roll = roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), returns });
                 facts.of_rolls.extend(of_roll.map(|of_roll| (node(object).to_owned(), of_roll)));
             }
         }

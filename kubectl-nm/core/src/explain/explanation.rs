@@ -77,7 +77,7 @@ pub fn causes(
         causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
         causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
         causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
-        causes.extend(not_ready(maintenance, facts, kubectl));
+        causes.extend(not_ready(maintenance, facts, kubectl, now));
         causes.extend(blocked);
         causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
         // On a node whose kubelet does not report, they do not terminate.
@@ -139,7 +139,7 @@ fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, n
         }
     }
     let cause = |(blocker, pods): (CommonGround, Vec<&BlockedPod>)| {
-        let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, kubectl) };
+        let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, facts, kubectl, now) };
         surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
         cause
     };
@@ -213,7 +213,13 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
     }
 }
 
-fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
+fn blocking(
+    pods: &[&BlockedPod],
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
     let node = node(maintenance);
     let begin = if State::of(maintenance) == State::Failed { "When the drain failed: " } else { "" };
     let remedy = |pod: &&BlockedPod| {
@@ -237,7 +243,7 @@ fn blocking(pods: &[&BlockedPod], maintenance: &NodeMaintenance, kubectl: &str) 
         ..Cause::default()
     };
     if pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady) {
-        offer_skip(&mut cause, maintenance, kubectl);
+        offer_skip(&mut cause, maintenance, facts, kubectl, now);
     }
     cause
 }

@@ -97,7 +97,12 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
 }
 
 /// The cause that the node is not Ready while pods have to leave it, unless the status reports these pods as blocked by that.
-pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str) -> Option<Cause> {
+pub(super) fn not_ready(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
     let node = node(maintenance);
     let unready = facts.unready.get(node)?;
     let is_reported =
@@ -128,7 +133,7 @@ pub(super) fn not_ready(maintenance: &NodeMaintenance, facts: &ClusterFacts, kub
         passes: unready.message.is_some(),
         ..Cause::default()
     };
-    offer_skip(&mut cause, maintenance, kubectl);
+    offer_skip(&mut cause, maintenance, facts, kubectl, now);
     Some(cause)
 }
 

@@ -91,19 +91,27 @@ fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
     })
 }
 
-/// The command that continues the roll of a node without it; none if it is part of no roll.
-pub fn skip_command(maintenance: &NodeMaintenance, kubectl: &str) -> Option<String> {
-    let roll = shell_quoted(roll_name(maintenance)?);
-    let node = shell_quoted(node(maintenance));
-    Some(nm_command(kubectl, &format!("roll resume {roll} --skip {node}")))
+/// The command that continues a roll without a node. The program that runs a roll only lets it be resumed once it is paused.
+pub fn skip_command(roll: &str, node: &str, rolls: &RollRunners, kubectl: &str, now: Timestamp) -> String {
+    let words = format!("roll resume {} --skip {}", shell_quoted(roll), shell_quoted(node));
+    let skip = nm_command(kubectl, &words);
+    match rolls.runner(roll, now) {
+        Some(_) => format!("{} && {skip}", roll_command("pause", roll, kubectl)),
+        None => skip,
+    }
 }
 
 /// Adds to a cause that a node may not come back, that its roll can go on without it.
-pub(super) fn offer_skip(cause: &mut Cause, maintenance: &NodeMaintenance, kubectl: &str) {
-    if let (Some(command), Some(roll)) = (skip_command(maintenance, kubectl), roll_name(maintenance)) {
-        cause.advice = format!("{}. To continue roll {roll} without the node, skip it", cause.advice);
-        cause.commands.push(command);
-    }
+pub(super) fn offer_skip(
+    cause: &mut Cause,
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) {
+    let Some(roll) = roll_name(maintenance) else { return };
+    cause.advice = format!("{}. To continue roll {roll} without the node, skip it", cause.advice);
+    cause.commands.push(skip_command(roll, node(maintenance), &facts.rolls, kubectl, now));
 }
 
 /// A command about a roll.

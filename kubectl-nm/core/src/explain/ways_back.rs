@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::explain::cause::{capitalized, few};
 use crate::explain::cause_wording::Words;
-use crate::explain::cluster_facts::NodeOfRoll;
-use crate::explain::roll_causes::roll_command;
+use crate::explain::roll_causes::{roll_command, skip_command};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::first_names;
 
@@ -14,8 +13,8 @@ use crate::terminal::text::first_names;
 pub(super) struct WaysBack {
     /// The nodes that rolls at work return, by roll.
     waits: BTreeMap<String, Vec<String>>,
-    /// The rolls of the other nodes that are part of one.
-    rolls: BTreeSet<String>,
+    /// The other nodes that are part of rolls, by roll.
+    rolls: BTreeMap<String, Vec<String>>,
     /// The nodes that are part of no roll, the explained one last.
     stoppable: Vec<String>,
     /// How many nodes there are.
@@ -26,25 +25,19 @@ impl WaysBack {
     fn of(nodes: &BTreeSet<String>, words: &Words<'_>) -> Self {
         let mut ways = Self {
             waits: BTreeMap::new(),
-            rolls: BTreeSet::new(),
+            rolls: BTreeMap::new(),
             stoppable: Vec::new(),
             nodes: nodes.len(),
         };
         // The node that is explained is the one that is to be drained: it comes last.
         let (own, others): (Vec<&String>, Vec<&String>) = nodes.iter().partition(|node| *node == words.node);
         for node in others.into_iter().chain(own) {
-            match words.facts.of_rolls.get(node) {
-                None => ways.stoppable.push(node.clone()),
-                Some(NodeOfRoll { roll, .. }) if words.facts.rolls.is_over(roll, words.now) => {
-                    ways.stoppable.push(node.clone());
-                }
-                Some(NodeOfRoll { roll, drains: true })
-                    if node != words.node && words.facts.rolls.runner(roll, words.now).is_some() =>
-                {
-                    ways.waits.entry(roll.clone()).or_default().push(node.clone());
-                }
-                Some(NodeOfRoll { roll, .. }) => drop(ways.rolls.insert(roll.clone())),
-            }
+            let nodes = match words.roll_of(node) {
+                None => &mut ways.stoppable,
+                Some(roll) if words.is_returned(node, roll) => ways.waits.entry(roll.to_owned()).or_default(),
+                Some(roll) => ways.rolls.entry(roll.to_owned()).or_default(),
+            };
+            nodes.push(node.clone());
         }
         ways
     }
@@ -65,13 +58,13 @@ impl WaysBack {
         match self.stoppable.as_slice() {
             _ if is_free => Some(String::from(if self.nodes == 1 { one } else { one_of_several })),
             [] if self.waits.is_empty() => {
-                let rolls: Vec<String> = self.rolls.iter().cloned().collect();
-                let noun = if rolls.len() == 1 { "roll" } else { "rolls" };
-                Some(format!("continue {noun} {} without the node", first_names(&rolls)))
+                let without =
+                    |(roll, nodes): (&String, &Vec<String>)| format!("roll {roll} without {}", one_of(nodes));
+                let rolls: Vec<String> = self.rolls.iter().map(without).collect();
+                Some(format!("continue {}", rolls.join(", or ")))
             }
             [] => None,
-            [node] => Some(format!("return {node} to service")),
-            nodes => Some(format!("return one of {} to service", first_names(nodes))),
+            nodes => Some(format!("return {} to service", one_of(nodes))),
         }
     }
 
@@ -92,9 +85,14 @@ impl WaysBack {
 
     /// The commands, none of which takes a node out of a roll that returns it.
     pub(super) fn commands(&self, words: &Words<'_>) -> Vec<String> {
-        let rolls = self.waits.keys().chain(self.rolls.iter().filter(|_| self.is_left_to_rolls()));
+        let left: Vec<(&String, &Vec<String>)> =
+            self.rolls.iter().filter(|_| self.is_left_to_rolls()).collect();
+        let rolls = self.waits.keys().chain(left.iter().map(|(roll, _)| *roll));
         let status = few(rolls.map(|roll| roll_command("status", roll, words.kubectl)));
-        let skip = words.skip().filter(|_| self.is_left_to_rolls());
+        let skip = |(roll, nodes): (&String, &Vec<String>)| -> Vec<String> {
+            nodes.iter().map(|node| words.skip(roll, node)).collect()
+        };
+        let skip = few(left.into_iter().flat_map(skip));
         let stop = few(self.stoppable.iter().map(|node| words.stop(node)));
         status.into_iter().chain(skip).chain(stop).collect()
     }
@@ -105,26 +103,43 @@ impl WaysBack {
     }
 }
 
-impl Words<'_> {
+/// `n1`, `one of n1, n2`.
+fn one_of(nodes: &[String]) -> String {
+    let names = first_names(nodes);
+    if nodes.len() == 1 { names } else { format!("one of {names}") }
+}
+
+impl<'a> Words<'a> {
     pub(super) fn ways_back(&self, nodes: &BTreeSet<String>) -> WaysBack {
         WaysBack::of(nodes, self)
+    }
+
+    /// The roll that returns a node, so that nobody stops its maintenance; none if the node is part of none, or if its roll is over.
+    pub(super) fn roll_of(&self, node: &str) -> Option<&'a str> {
+        let of_other = || Some(self.facts.of_rolls.get(node)?.roll.as_str());
+        let roll = if node == self.node { self.roll } else { of_other() };
+        roll.filter(|roll| !self.facts.rolls.is_over(roll, self.now))
+    }
+
+    /// Whether a node of this roll returns without anybody's help. The explained one does not.
+    fn is_returned(&self, node: &str, roll: &str) -> bool {
+        node != self.node
+            && self.facts.of_rolls.get(node).is_some_and(|of_roll| of_roll.returns)
+            && self.facts.rolls.runner(roll, self.now).is_some()
     }
 
     pub(super) fn stop(&self, node: &str) -> String {
         nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)))
     }
 
-    /// The command that continues the roll of the node without it; none if the node is part of none.
-    fn skip(&self) -> Option<String> {
-        let roll = self.roll.filter(|roll| !self.facts.rolls.is_over(roll, self.now))?;
-        let (roll, node) = (shell_quoted(roll), shell_quoted(self.node));
-        Some(nm_command(self.kubectl, &format!("roll resume {roll} --skip {node}")))
+    fn skip(&self, roll: &str, node: &str) -> String {
+        skip_command(roll, node, &self.facts.rolls, self.kubectl, self.now)
     }
 
     /// What keeps the node in service, and the command.
     pub(super) fn keep_own(&self) -> (String, String) {
-        match self.roll.zip(self.skip()) {
-            Some((roll, skip)) => (format!("continue roll {roll} without the node"), skip),
+        match self.roll_of(self.node) {
+            Some(roll) => (format!("continue roll {roll} without the node"), self.skip(roll, self.node)),
             None => (String::from("stop the maintenance"), self.stop(self.node)),
         }
     }

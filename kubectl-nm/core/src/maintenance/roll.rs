@@ -221,6 +221,12 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     Some(format!("roll {roll} {what}"))
 }
 
+/// Whether the roll of a node does nothing more with it until somebody acts: it waits for a confirmation, or its action failed.
+pub fn waits_for_somebody(maintenance: &NodeMaintenance) -> bool {
+    let seen = parse::<SeenNode>(maintenance, NODE);
+    seen.is_some_and(|seen| seen.step == Step::Confirming || seen.has_failed())
+}
+
 /// That a roll has halted, why, and the command that shows more. `flags` are the connection flags of the command, each with a
 /// space before it.
 pub fn halted_line(roll: &str, halt: &Halt, flags: &str) -> Line {

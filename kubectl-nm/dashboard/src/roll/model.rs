@@ -354,7 +354,8 @@ impl RollModel {
 
     /// What blocks a node, and what to do about it, as the dashboard of maintenances shows them.
     pub(crate) fn remedy(&self, node: &str) -> Option<(String, Remedy)> {
-        remedy_of_blocked(self.maintenances.get(node)?, &self.kubectl)
+        let rolls = RollRunners::of(self.maintenances.values().map(AsRef::as_ref));
+        remedy_of_blocked(self.maintenances.get(node)?, &rolls, &self.kubectl, self.now)
     }
 
     /// The opened node: its state, and all causes with what to do, as `explain` reports them.

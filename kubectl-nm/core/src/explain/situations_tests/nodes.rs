@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::ROLL_LABEL;
+use crate::maintenance::roll::{RollRunners, STATE};
 
 const EDIT: &str = "kubectl -n shop edit deploy/web";
 const EDIT_BUDGET: &str = "kubectl -n shop edit pdb web";
@@ -186,7 +187,10 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
 
     let mut of_roll = with_status("n1", blocked_status("shop"));
     of_roll.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
-    let causes = explained(&of_roll, &situation.facts());
+    let record = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": NOW}}).to_string();
+    of_roll.metadata.annotations = Some([(STATE.to_owned(), record)].into());
+    let facts = ClusterFacts { rolls: RollRunners::of([&of_roll]), ..situation.facts() };
+    let causes = explained(&of_roll, &facts);
     assert!(
         causes.iter().all(|cause| !cause.commands.contains(&STOP.to_owned())),
         "the roll returns its nodes: {causes:#?}"

@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::ROLL_LABEL;
-use crate::maintenance::roll::STATE;
+use crate::maintenance::roll::{NODE, STATE};
 
 const STATUS: &str = "kubectl nm roll status par";
+/// A roll that somebody runs can only be resumed once it is paused.
+const PAUSE_AND_SKIP_N1: &str = "kubectl nm roll pause par && kubectl nm roll resume par --skip n1";
 
 /// A drained or blocked maintenance; of roll `par` if it has a record.
 fn maintenance(node: &str, status: Value, record: Option<&Value>) -> NodeMaintenance {
@@ -20,6 +22,10 @@ fn maintenance(node: &str, status: Value, record: Option<&Value>) -> NodeMainten
 
 fn at_work() -> Value {
     json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": "2026-01-02T03:07:20Z"}})
+}
+
+fn halted() -> Value {
+    json!({"revision": 2, "halt": {"node": "n2", "message": "m", "at": "2026-01-02T03:05:00Z"}})
 }
 
 fn drained() -> Value {
@@ -39,14 +45,20 @@ fn blocked() -> Value {
 
 /// The only cause of `n1`, beside other maintenances. The replacement suits all nodes.
 fn cause(own: Option<&Value>, others: &[(&str, Value, Option<&Value>)]) -> Cause {
-    let own = maintenance("n1", blocked(), own);
-    let mut all = vec![own.clone()];
-    all.extend(others.iter().map(|(node, status, record)| maintenance(node, status.clone(), *record)));
+    let others = others.iter().map(|(node, status, record)| maintenance(node, status.clone(), *record));
+    no_node_left(&maintenance("n1", blocked(), own), others.collect(), json!({}))
+}
+
+/// The same for a replacement with this `nodeSelector`, which may select nodes by their label `host`.
+fn no_node_left(own: &NodeMaintenance, mut all: Vec<NodeMaintenance>, selector: Value) -> Cause {
+    all.push(own.clone());
     let known = ClusterFacts::of_maintenances(&all);
-    let nodes = known.in_maintenance.iter().map(|name| cordoned(name)).collect();
-    let situation = Situation { nodes, ..beside(pending("Unschedulable", UNFIT)) };
+    let of_host = |name: &String| edited(cordoned(name), "/metadata/labels", json!({"host": name}));
+    let nodes = known.in_maintenance.iter().map(of_host).collect();
+    let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", selector);
+    let situation = Situation { nodes, ..beside(third) };
     let facts = ClusterFacts { budgets: situation.facts().budgets, nodes: situation.facts().nodes, ..known };
-    let mut causes = explained(&own, &facts);
+    let mut causes = explained(own, &facts);
     causes.retain(|cause| cause.what.iter().any(|what| what.contains("No node is left")));
     let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
     cause
@@ -78,15 +90,59 @@ fn of_nodes_beside_those_of_a_roll_one_can_be_returned() {
 
 #[test]
 fn a_roll_that_returns_no_node_by_itself_is_continued_without_the_node() {
-    let halted = json!({"revision": 2, "halt": {"node": "n2", "message": "m", "at": "2026-01-02T03:05:00Z"}});
-    for (own, others) in [
-        (at_work(), vec![]),
-        (at_work(), vec![("n2", blocked(), Some(&at_work()))]),
-        (halted.clone(), vec![("n2", drained(), Some(&halted))]),
+    let mut paused = at_work();
+    paused["paused"] = json!(true);
+    for (own, others, without, skips) in [
+        (at_work(), vec![], "n1", &[PAUSE_AND_SKIP_N1][..]),
+        (paused, vec![], "n1", &["kubectl nm roll resume par --skip n1"]),
+        (
+            at_work(),
+            vec![("n2", blocked(), Some(&at_work()))],
+            "one of n2, n1",
+            &["kubectl nm roll pause par && kubectl nm roll resume par --skip n2", PAUSE_AND_SKIP_N1],
+        ),
+        (
+            halted(),
+            vec![("n2", drained(), Some(&halted()))],
+            "one of n2, n1",
+            &["kubectl nm roll resume par --skip n2", "kubectl nm roll resume par --skip n1"],
+        ),
     ] {
         let found = cause(Some(&own), &others);
-        assert_eq!(found.advice, "Add a node, or continue roll par without the node", "{found:#?}");
-        assert_eq!(found.commands, [STATUS, "kubectl nm roll resume par --skip n1"]);
+        assert_eq!(found.advice, format!("Add a node, or continue roll par without {without}"), "{found:#?}");
+        assert_eq!(found.commands, [&[STATUS], skips].concat());
+    }
+}
+
+#[test]
+fn the_node_that_is_skipped_is_the_one_that_the_pod_fits() {
+    for own in [None, Some(&halted())] {
+        let own = maintenance("n1", blocked(), own);
+        let other = maintenance("n2", drained(), Some(&halted()));
+        let found = no_node_left(&own, vec![other], json!({"host": "n2"}));
+        assert!(found.advice.ends_with(", or continue roll par without n2"), "{found:#?}");
+        assert_eq!(found.commands[1..], [STATUS, "kubectl nm roll resume par --skip n2"], "{found:#?}");
+    }
+}
+
+#[test]
+fn a_node_for_which_somebody_has_to_act_does_not_return_by_itself() {
+    let failed = json!({"attempt": 1, "state": {"failed": "the command ended with exit code 1"}});
+    for (step, action, returns) in [
+        ("Checking", json!(null), true),
+        ("Acting", json!({"attempt": 1, "state": "running"}), true),
+        ("Confirming", json!(null), false),
+        ("Acting", failed, false),
+    ] {
+        let mut other = maintenance("n2", drained(), Some(&at_work()));
+        let record = json!({"step": step, "action": action}).to_string();
+        other.metadata.annotations.get_or_insert_default().insert(NODE.to_owned(), record);
+        let found = no_node_left(&maintenance("n1", blocked(), None), vec![other], json!({}));
+        assert_eq!(
+            found.advice.contains("Wait until roll par is done with n2"),
+            returns,
+            "{step}: {found:#?}"
+        );
     }
 }
 
@@ -106,7 +162,7 @@ fn the_only_pod_of_a_budget_on_a_node_of_a_roll_is_kept_by_the_roll() {
     let causes = explained(&own, &facts);
     let commands: Vec<&String> = causes.iter().flat_map(|cause| &cause.commands).collect();
     assert!(!commands.iter().any(|command| command.contains("nm stop")), "{causes:#?}");
-    assert!(commands.iter().any(|command| command.ends_with("roll resume par --skip n1")), "{causes:#?}");
+    assert!(commands.iter().any(|command| *command == PAUSE_AND_SKIP_N1), "{causes:#?}");
 }
 
 #[test]
@@ -122,4 +178,23 @@ fn a_pod_that_may_fit_a_node_that_its_roll_returns_waits_for_it() {
     let wait = "; or wait until roll par is done with n2 and returns it to service: the pods may fit there";
     assert!(cause.advice.ends_with(wait), "{causes:#?}");
     assert!(!cause.commands.iter().any(|command| command.contains("nm stop")), "{causes:#?}");
+}
+
+#[test]
+fn a_node_that_can_be_stopped_beside_one_that_its_roll_returns_is_in_the_advice() {
+    let apart = "0/4 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 3 node(s) were unschedulable.";
+    let aborted = json!({"revision": 2, "aborted": "ada@vm"});
+    let own = maintenance("n1", blocked(), None);
+    let mut left = maintenance("n3", drained(), Some(&aborted));
+    left.metadata.labels = Some([(ROLL_LABEL.to_owned(), "old".to_owned())].into());
+    let known = ClusterFacts::of_maintenances([&own, &maintenance("n2", drained(), Some(&at_work())), &left]);
+    let nodes = vec![cordoned("n1"), cordoned("n2"), cordoned("n3"), node("n4", json!({}))];
+    let situation = Situation { nodes, ..beside(pending("Unschedulable", apart)) };
+    let facts = ClusterFacts { budgets: situation.facts().budgets, nodes: situation.facts().nodes, ..known };
+    let causes = explained(&own, &facts);
+    let cause = causes.iter().find(|cause| cause.commands.contains(&STATUS.to_owned())).unwrap();
+    assert!(cause.commands.contains(&"kubectl nm stop n3".to_owned()), "{causes:#?}");
+    let stop =
+        "; or return a node to service on which the pods may fit; or wait until roll par is done with n2";
+    assert!(cause.advice.contains(stop), "{causes:#?}");
 }

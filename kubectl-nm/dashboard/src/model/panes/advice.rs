@@ -1,12 +1,14 @@
 //! What blocks the selected row and what to do about it, and what is copied.
 
+use jiff::Timestamp;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
 use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
 use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_command;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{Reconcilers, State, blocked_pods};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods, roll_name};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -86,7 +88,7 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let blocked = remedy_of_blocked(maintenance, &self.options.kubectl);
+        let blocked = remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
         let cause = blocked.or_else(|| self.remedy_of_cause(maintenance));
         cause.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
     }
@@ -159,7 +161,12 @@ impl Model {
 }
 
 /// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.
-pub(crate) fn remedy_of_blocked(maintenance: &NodeMaintenance, kubectl: &str) -> Option<(String, Remedy)> {
+pub(crate) fn remedy_of_blocked(
+    maintenance: &NodeMaintenance,
+    rolls: &RollRunners,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<(String, Remedy)> {
     let pod = blocked_pods(maintenance).first()?;
     let case = Case {
         kubectl,
@@ -170,11 +177,10 @@ pub(crate) fn remedy_of_blocked(maintenance: &NodeMaintenance, kubectl: &str) ->
         reason: pod.reason,
         facts: &pod.facts,
     };
-    let skip = skip_command(maintenance, kubectl).filter(|_| pod.reason == BlockReason::NodeNotReady);
-    let remedy = match skip {
-        Some(command) => {
+    let remedy = match roll_name(maintenance).filter(|_| pod.reason == BlockReason::NodeNotReady) {
+        Some(roll) => {
             let advice = String::from("Make the node Ready, or continue the roll without it");
-            Remedy { advice, command }
+            Remedy { advice, command: skip_command(roll, case.node, rolls, kubectl, now) }
         }
         None => remedy::remedy(&case),
     };
