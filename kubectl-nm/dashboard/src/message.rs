@@ -10,6 +10,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::lasting_outages::KnownOutages;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
@@ -132,11 +133,12 @@ pub(crate) enum Effect {
     WatchWholeNodes,
     /// Count the pods on these nodes.
     CountPods(Vec<String>),
-    /// Read what is behind the budgets of this node. These nodes are in maintenance.
+    /// Read what is behind the budgets of this node. These are the maintenances of all nodes, and who runs their rolls.
     ReadCauses {
         node: String,
         wanted: FactsToRead,
-        in_maintenance: BTreeSet<String>,
+        all: Vec<Arc<NodeMaintenance>>,
+        rolls: RollRunners,
     },
     /// Read which workloads the drains of these maintenances have left without a ready pod.
     ReadOutages(Vec<KnownOutages>),

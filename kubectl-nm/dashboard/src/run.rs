@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::lasting_outages;
 use nm_core::explain::read_facts::read_wanted;
 use nm_core::terminal::output::Output;
@@ -34,6 +33,7 @@ use crate::screen::terminal::Screen;
 use crate::tasks::latest_task::LatestTask;
 use crate::tasks::pending_commands::await_results;
 use crate::tasks::{kubectl, leader, pod_count, pod_requests, requests, start_plans};
+use crate::update::causes::known_of;
 use crate::update::update;
 use crate::view;
 use crate::watches::Watches;
@@ -324,10 +324,10 @@ impl Dashboard<'_> {
             Effect::CountPods(nodes) => {
                 self.counts.run(pod_count::count(self.cluster.clone(), nodes, self.to.clone()));
             }
-            Effect::ReadCauses { node, wanted, in_maintenance } => {
+            Effect::ReadCauses { node, wanted, all, rolls } => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.causes.run(async move {
-                    let facts = ClusterFacts { in_maintenance, ..ClusterFacts::default() };
+                    let facts = known_of(&all, rolls);
                     let facts = Box::new(read_wanted(&cluster, &wanted, facts, Timestamp::now()).await);
                     // The receiver is gone if the dashboard has ended.
                     let _ = to.send(Message::CauseFacts { node, facts }).await;

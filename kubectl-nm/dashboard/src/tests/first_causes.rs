@@ -1,15 +1,22 @@
 //! The first cause behind a budget, on the screen of an open node.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nm_core::client::watch_stream::WatchChange;
 use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
+use nm_core::maintenance::ROLL_LABEL;
+use nm_core::maintenance::roll::STATE;
+use nm_core::testing::objects::with_status;
 use nm_shared::PodReference;
 use serde_json::json;
 
 use crate::message::{Effect, Message};
 use crate::model::Model;
 use crate::tests::scenes::{node, now, options, send};
+use crate::update::causes::known_of;
 
 fn cart() -> PodReference {
     PodReference { namespace: "shop".into(), name: "cart".into() }
@@ -40,6 +47,10 @@ pub(super) fn never_allowing(node: &str) -> Box<ClusterFacts> {
     of_cart(guarded)
 }
 
+fn parse<K: serde::de::DeserializeOwned>(value: serde_json::Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
 fn of_cart(guarded: GuardedPods) -> Box<ClusterFacts> {
     let budgets = [(cart(), guarded)].into();
     Box::new(ClusterFacts { budgets, ..ClusterFacts::default() })
@@ -53,10 +64,10 @@ fn read(facts: Box<ClusterFacts>) -> Message {
 fn the_cause_of_an_open_node_is_read_once_and_shown() {
     let mut model = node(options());
     let effects = tick(&mut model, 1);
-    let [Effect::ReadCauses { node, wanted, in_maintenance }] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::ReadCauses { node, wanted, all, .. }] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(node, "worker-07");
     assert!(wanted.budgets.contains(&cart()), "{wanted:?}");
-    assert!(in_maintenance.contains("worker-07"), "{in_maintenance:?}");
+    assert!(all.iter().any(|object| object.spec.node_name == "worker-07"), "{all:?}");
     assert_eq!(tick(&mut model, 2), [], "it is not read again at once");
 
     send(&mut model, read(never_allowing("worker-07")));
@@ -69,6 +80,45 @@ fn the_cause_of_an_open_node_is_read_once_and_shown() {
         remedy.command,
         r#"kubectl -n shop patch pdb cart --type=merge -p '{"spec":{"maxUnavailable":1}}'"#
     );
+}
+
+#[test]
+fn a_node_that_its_roll_returns_is_not_suggested_to_be_stopped() {
+    let mut model = node(options());
+    let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": now()});
+    let mut drained = with_status("worker-99", json!({"phase": "Succeeded", "conditions": [condition]}));
+    drained.metadata.uid = Some("upgraded".into());
+    drained.metadata.labels = Some([(ROLL_LABEL.to_owned(), "par".to_owned())].into());
+    let record = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": now()}}).to_string();
+    drained.metadata.annotations = Some([(STATE.to_owned(), record)].into());
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(drained))));
+    let effects = tick(&mut model, 1);
+    let [Effect::ReadCauses { all, rolls, .. }] = &effects[..] else { panic!("{effects:?}") };
+
+    let mut facts = known_of(all, rolls.clone());
+    let node = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"unschedulable": true},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    facts.nodes = Some(Ok(["worker-07", "worker-99"].map(|name| parse(node(name))).into()));
+    let mut guarded = never_allowing("worker-07").budgets.remove(&cart()).unwrap();
+    let ready = json!({"metadata": {"name": "cart-0", "namespace": "shop"}, "spec": {"nodeName": "worker-07", "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let unfit = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/2 nodes are available: 2 node(s) were unschedulable."});
+    let pending = json!({"metadata": {"name": "cart-1", "namespace": "shop"}, "spec": {"containers": []},
+        "status": {"phase": "Pending", "conditions": [unfit]}});
+    guarded.pods = Ok([ready, pending].map(parse).into());
+    let budget = guarded.budget.as_mut().unwrap().as_mut().unwrap();
+    budget.spec.as_mut().unwrap().max_unavailable = Some(IntOrString::Int(1));
+    let status = budget.status.as_mut().unwrap();
+    (status.desired_healthy, status.current_healthy) = (2, 2);
+    facts.budgets = [(cart(), guarded)].into();
+    send(&mut model, read(Box::new(facts)));
+    let (why, remedy) = model.remedy().unwrap();
+    assert!(why.contains("No node is left"), "{why}");
+    assert_eq!(remedy.command, "kubectl nm roll status par", "{remedy:?}");
 }
 
 #[test]

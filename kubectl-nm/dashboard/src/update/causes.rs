@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::lasting_outages::KnownOutages;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{cordoned_since, uid};
 use nm_shared::NodeMaintenance;
 
@@ -24,9 +25,13 @@ pub(super) fn read(model: &mut Model) -> Option<Effect> {
     let open = model.open.as_mut()?;
     let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
     let wanted = open.first_causes.begin(maintenance, model.now)?;
-    let all = model.fleet.maintenances_by_node().into_values().map(AsRef::as_ref);
-    let in_maintenance = ClusterFacts::of_maintenances(all).in_maintenance;
-    Some(Effect::ReadCauses { node: open.name.clone(), wanted, in_maintenance })
+    let all = model.fleet.maintenances_by_node().into_values().cloned().collect();
+    Some(Effect::ReadCauses { node: open.name.clone(), wanted, all, rolls: model.fleet.rolls.clone() })
+}
+
+/// What is known of maintenances before anything is read, and of the programs that run their rolls.
+pub(crate) fn known_of(all: &[Arc<NodeMaintenance>], rolls: RollRunners) -> ClusterFacts {
+    ClusterFacts { rolls, ..ClusterFacts::of_maintenances(all.iter().map(AsRef::as_ref)) }
 }
 
 /// What has to be read to name the workloads that drains have left without a ready pod: those of the open node, or of the list.

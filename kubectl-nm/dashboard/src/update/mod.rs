@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure: what acts on the world is an [`Effect`].
 
-mod causes;
+pub(crate) mod causes;
 mod cluster;
 mod dialogs;
 mod follow;
