@@ -15,6 +15,7 @@ use nm_core::explain::cause::Cause;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{causes, unlisted};
 use nm_core::explain::node_causes::abandoned;
+use nm_core::explain::outage_causes::{are_down, command_for_more};
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{Halt, RollRunners};
@@ -197,6 +198,8 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
     for mut common in common {
         out.data(&Line::default())?;
         common.cause.what = common.sentences();
+        let list = command_for_more(&common.cause.down, context.kubectl);
+        common.cause.commands.extend(list.filter(|list| !common.cause.commands.contains(list)));
         print_paragraph(&common.cause, &common.nodes, context.now, out)?;
     }
     Ok(is_blocked)
@@ -211,8 +214,10 @@ fn unlisted_words(pods: usize) -> String {
 struct CommonCause {
     cause: Cause,
     nodes: Vec<String>,
-    /// What it is, each sentence with the nodes of which it is true.
+    /// What it is, each sentence with the nodes of which it is true, apart from the sentence that names workloads.
     what: Vec<(String, Vec<String>)>,
+    /// How many sentences are left out.
+    left_out: usize,
 }
 
 impl CommonCause {
@@ -223,15 +228,18 @@ impl CommonCause {
             (known.what == cause.what || is_common)
                 && (&known.advice, known.passes, known.stays) == (&cause.advice, cause.passes, cause.stays)
         };
-        let Some(Self { cause: known, nodes, what }) = all.iter_mut().find(is_alike) else {
-            let what = cause.what.iter().map(|text| (text.clone(), vec![node.to_owned()])).collect();
-            all.push(Self { cause, nodes: vec![node.to_owned()], what });
+        let sentences = cause.what.iter().skip(usize::from(!cause.down.is_empty())).cloned();
+        let Some(Self { cause: known, nodes, what, left_out }) = all.iter_mut().find(is_alike) else {
+            let what = sentences.map(|text| (text, vec![node.to_owned()])).collect();
+            all.push(Self { cause, nodes: vec![node.to_owned()], what, left_out: 0 });
             return;
         };
         if !nodes.iter().any(|known| known == node) {
             nodes.push(node.to_owned());
         }
-        add_sentences(what, cause.what, node);
+        *left_out += add_sentences(what, sentences.collect(), node);
+        let down: Vec<String> = cause.down.into_iter().filter(|name| !known.down.contains(name)).collect();
+        known.down.extend(down);
         known.pods.extend(cause.pods);
         known.since = known.since.into_iter().chain(cause.since).min();
         known.refusals = known.refusals.saturating_add(cause.refusals);
@@ -248,16 +256,27 @@ impl CommonCause {
             let is_about_all = nodes.len() == self.nodes.len();
             if is_about_all { text.clone() } else { format!("{}: {text}", first_names(nodes)) }
         };
-        self.what.iter().map(of).collect()
+        let is_down = match self.cause.down.as_slice() {
+            [] => None,
+            [_] => self.cause.what.first().cloned(),
+            down => Some(are_down(down)),
+        };
+        let left_out = (self.left_out > 0).then(|| {
+            let (details, are) =
+                (counted(self.left_out, "more detail"), if self.left_out == 1 { "is" } else { "are" });
+            format!("{details} {are} left out here: explain the nodes one by one to see all.")
+        });
+        is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
     }
 }
 
-/// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets.
-fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) {
+/// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets. Returns
+/// how many there are too many.
+fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) -> usize {
     let ends_alike = known.last().map(|(text, _)| text) == more.last();
     let end = known.len() - usize::from(ends_alike);
     let mut left = MAX_SENTENCES.saturating_sub(known.len());
-    let mut new = Vec::new();
+    let (mut new, mut left_out) = (Vec::new(), 0);
     for text in more {
         match known.iter_mut().find(|(known, _)| *known == text) {
             Some((_, nodes)) if nodes.iter().any(|known| known == node) => {}
@@ -266,10 +285,11 @@ fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node
                 left -= 1;
                 new.push((text, vec![node.to_owned()]));
             }
-            None => {}
+            None => left_out += 1,
         }
     }
     known.splice(end..end, new);
+    left_out
 }
 
 /// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.

@@ -1,5 +1,6 @@
 //! The output of `explain`.
 
+use nm_core::explain::cause::CommonGround;
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list};
@@ -437,6 +438,37 @@ async fn what_is_not_known_of_the_workloads_of_several_nodes_is_said_once() {
     .await;
     assert_eq!(said.matches("It is not known of all workloads whose pods left").count(), 1, "{said}");
     assert!(said.contains("Nodes n1, n2."), "{said}");
+}
+
+#[test]
+fn every_workload_of_several_nodes_that_is_down_is_named_or_counted() {
+    let objects: Vec<NodeMaintenance> = (0..12).map(|at| drained(&format!("n{at}"), &json!({}))).collect();
+    let judged = |at: usize| {
+        let down = vec![format!("shop/deploy/web-{at}")];
+        let cause = Cause {
+            what: vec![
+                format!("shop/deploy/web-{at} is down: its 1 pod is not ready."),
+                format!("1 pod of this workload left n{at} during the drain."),
+            ],
+            common: Some(CommonGround::Outages(Vec::new())),
+            is_outage: true,
+            down,
+            ..Cause::default()
+        };
+        Judged { object: &objects[at], causes: vec![cause] }
+    };
+    let context = Context {
+        reconcilers: &reconcilers(Leadership::Held),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let (mut out, captured) = output();
+    explain_all((0..12).map(judged).collect(), &context, &mut out).unwrap();
+    let said = captured.data();
+    let down = "shop/deploy/web-0, shop/deploy/web-1, shop/deploy/web-2 and 9 more are down: none of their pods is ready.";
+    assert!(said.contains(down) && said.contains("    kubectl get deployments,statefulsets -A\n"), "{said}");
+    assert!(said.contains("4 more details are left out here"), "{said}");
 }
 
 #[tokio::test]

@@ -228,10 +228,8 @@ impl Group<'_> {
             advice,
             commands,
             passes,
-            is_outage: false,
-            stays: false,
-            is_pending: false,
             common: cause.cloned().map(CommonGround::FirstCause),
+            ..Cause::default()
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Cause {
     pub stays: bool,
     /// Whether it is harm that the drain does to a workload, and keeps nothing from going on.
     pub is_outage: bool,
+    /// The workloads that are down, each with its namespace. The first sentence names them.
+    pub down: Vec<String>,
     /// What makes the causes of several nodes one; none if only their words do.
     pub common: Option<CommonGround>,
 }

@@ -11,7 +11,7 @@ use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Wor
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
-use crate::terminal::text::{counted, first_names};
+use crate::terminal::text::{MAX_NAMES, counted, first_names};
 
 /// How many reasons are said why replacements are not Ready.
 const MAX_REASONS: usize = 2;
@@ -45,7 +45,7 @@ pub(super) fn unknown(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubec
         )],
         unseen: gaps.iter().map(gap_sentence).collect(),
         advice: String::from("Check the workloads themselves"),
-        commands: vec![format!("{kubectl} get deployments,statefulsets -A")],
+        commands: vec![list_command(kubectl)],
         // A limit is reported even where nobody has asked about this node.
         passes: !gaps.iter().any(OutageGap::is_limit),
         is_outage: true,
@@ -79,6 +79,20 @@ fn gap_sentence(gap: &OutageGap) -> String {
             }
         }
     }
+}
+
+/// That these workloads, each with its namespace, are down.
+pub fn are_down(names: &[String]) -> String {
+    format!("{} are down: none of their pods is ready.", first_names(names))
+}
+
+/// The command that shows these workloads; none if a sentence names them all.
+pub fn command_for_more(down: &[String], kubectl: &str) -> Option<String> {
+    (down.len() > MAX_NAMES).then(|| list_command(kubectl))
+}
+
+fn list_command(kubectl: &str) -> String {
+    format!("{kubectl} get deployments,statefulsets -A")
 }
 
 /// The workloads without a ready pod, with the node that their pods left: `shop/deploy/web is down: its 1 pod is not ready`.
@@ -122,17 +136,6 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// `shop/deploy/web is down: its 2 pods are not ready.`
-    fn are_down(&self) -> String {
-        match self.outages.as_slice() {
-            [only] => format!("{}.", is_down(only)),
-            outages => {
-                let names: Vec<String> = outages.iter().map(|outage| outage.workload.reference()).collect();
-                format!("{} are down: none of their pods is ready.", first_names(&names))
-            }
-        }
-    }
-
     fn cause(
         &self,
         maintenance: &NodeMaintenance,
@@ -144,7 +147,11 @@ impl<'a> Group<'a> {
             self.outages.iter().flat_map(|outage| &outage.left).map(|pod| pod.uid.as_str()).collect();
         let these = if self.outages.len() == 1 { "this workload" } else { "these workloads" };
         let left = counted(left.len(), "pod");
-        let is_down = self.are_down();
+        let down: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
+        let is_down = match self.outages.as_slice() {
+            [only] => format!("{}.", is_down(only)),
+            _ => are_down(&down),
+        };
         let mut what =
             vec![is_down.clone(), format!("{left} of {these} left {} during the drain.", node(maintenance))];
         let mut first: Option<Told> = None;
@@ -177,6 +184,7 @@ impl<'a> Group<'a> {
             };
             commands = few(self.outages.iter().map(describe));
         }
+        commands.extend(command_for_more(&down, kubectl));
         let common = if self.ends.is_empty() {
             CommonGround::Outage(is_down)
         } else {
@@ -191,6 +199,7 @@ impl<'a> Group<'a> {
             passes,
             common: Some(common),
             is_outage: true,
+            down,
             ..Cause::default()
         }
     }

@@ -178,9 +178,11 @@ pub fn counted(count: impl TryInto<i64>, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// How many names a sentence lists.
+pub const MAX_NAMES: usize = 3;
+
 /// The first names, and how many more there are.
 pub fn first_names(names: &[String]) -> String {
-    const MAX_NAMES: usize = 3;
     match names {
         names if names.len() <= MAX_NAMES => names.join(", "),
         names => format!("{} and {} more", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES),

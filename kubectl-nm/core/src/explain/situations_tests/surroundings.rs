@@ -270,6 +270,9 @@ fn workloads_that_are_down_for_the_same_cause_are_one_cause() {
             "No node is left for the replacements shop/api-x, shop/cart-x, shop/db-x and 2 more: n1, n2 are in maintenance.",
         ]
     );
-    assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n1"]);
+    assert_eq!(
+        cause.commands,
+        ["kubectl nm stop n2", "kubectl nm stop n1", "kubectl get deployments,statefulsets -A"]
+    );
     check_harmless(&cause);
 }
