@@ -21,22 +21,36 @@ impl Volumes {
 
     /// The nodes from which the pod's volumes are accessible.
     pub fn node_selectors<'a>(&'a self, pod: &'a Pod) -> Vec<&'a NodeSelector> {
-        let specs = self.of(pod).filter_map(|volume| volume.spec.as_ref());
-        specs.filter_map(|spec| spec.node_affinity.as_ref()?.required.as_ref()).collect()
+        self.of(pod).filter_map(selector).collect()
     }
 
     /// The names of the pod's volumes that are local to the node, whose data stays behind.
     pub fn local<'a>(&'a self, pod: &'a Pod) -> Vec<&'a str> {
-        let is_local = |volume: &&PersistentVolume| {
-            volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
-        };
-        self.of(pod).filter(is_local).filter_map(|volume| volume.metadata.name.as_deref()).collect()
+        names(self.of(pod).filter(|volume| is_local(volume)))
+    }
+
+    /// Those of them that bind the pod to the node. A path of the host is one of each node.
+    pub fn binding<'a>(&'a self, pod: &'a Pod) -> Vec<&'a str> {
+        names(self.of(pod).filter(|volume| is_local(volume) && selector(volume).is_some()))
     }
 
     fn of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolume> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         claims(pod).filter_map(move |claim| self.0.get(&(namespace.to_owned(), claim.to_owned())))
     }
+}
+
+fn is_local(volume: &PersistentVolume) -> bool {
+    volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
+}
+
+/// The nodes from which a volume is accessible; none if all can access it.
+fn selector(volume: &PersistentVolume) -> Option<&NodeSelector> {
+    volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()
+}
+
+fn names<'a>(volumes: impl Iterator<Item = &'a PersistentVolume>) -> Vec<&'a str> {
+    volumes.filter_map(|volume| volume.metadata.name.as_deref()).collect()
 }
 
 /// The names of the claims of a pod.
@@ -82,5 +96,17 @@ mod tests {
         assert_eq!(found(&pod("shop", &["logs"])), ("pv-path".to_owned(), 1));
         assert_eq!(found(&pod("elsewhere", &["data"])), (String::new(), 0));
         assert_eq!(found(&pod("shop", &[])), (String::new(), 0));
+    }
+
+    #[test]
+    fn a_path_that_each_node_has_binds_no_pod() {
+        let mut path = volume("pv-path", "logs", &json!({"kind": "hostPath", "is": {"path": "/logs"}}));
+        path.spec.as_mut().unwrap().node_affinity = None;
+        let local = volume("pv-local", "data", &json!({"kind": "local", "is": {"path": "/data"}}));
+        let (volumes, pod) = (Volumes::new([path, local]), pod("shop", &["logs", "data"]));
+        assert_eq!(
+            (volumes.local(&pod), volumes.binding(&pod)),
+            (vec!["pv-path", "pv-local"], vec!["pv-local"])
+        );
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSelector, NodeSelectorTerm, Pod};
-use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorTerm, Pod};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit::{self, Unfit};
 use nm_shared::cluster::volumes::Volumes;
+
+use crate::maintenance::node_in_service::{in_service, ready};
 
 /// The label with the name of a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -32,7 +33,7 @@ pub enum Selection {
         /// Whether it selects nodes by their names.
         names_nodes: bool,
     },
-    /// Its volumes, of which these are local to a node.
+    /// Its volumes, of which these are local and bind it to a node.
     Volumes(Vec<String>),
 }
 
@@ -99,7 +100,7 @@ impl Selection {
         volumes: &Volumes,
         accessible: &[&NodeSelector],
     ) -> Option<Self> {
-        let local: Vec<String> = volumes.local(pod).into_iter().map(str::to_owned).collect();
+        let local: Vec<String> = volumes.binding(pod).into_iter().map(str::to_owned).collect();
         let unfit = || others.iter().map(|node| node_fit::check(pod, accessible, &ready(node)));
         let is_out_of_reach = || {
             let is_apart = |unfit| matches!(unfit, Err(Unfit::NotSelected | Unfit::Volume));
@@ -123,23 +124,4 @@ fn names_nodes(term: &NodeSelectorTerm) -> bool {
     let mut labels = term.match_expressions.iter().flatten();
     term.match_fields.iter().flatten().any(|field| field.operator == "In")
         || labels.any(|label| label.key == HOSTNAME && label.operator == "In")
-}
-
-/// The node as it is without a maintenance or a cordon.
-fn in_service(node: &Node) -> Node {
-    const OURS: [&str; 3] = [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT];
-    let mut node = node.clone();
-    if let Some(spec) = &mut node.spec {
-        spec.unschedulable = None;
-        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !OURS.contains(&taint.key.as_str())));
-    }
-    node
-}
-
-/// The node as if it were in service and Ready, to see whether a pod selects it.
-fn ready(node: &Node) -> Node {
-    let mut node = in_service(node);
-    let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
-    node.status.get_or_insert_default().conditions = Some(vec![ready]);
-    node
 }

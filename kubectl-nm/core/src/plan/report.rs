@@ -28,6 +28,7 @@ use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference, ReturningPods};
 
 use crate::maintenance::State;
+use crate::maintenance::node_in_service::ready;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::growing_budgets;
@@ -261,7 +262,8 @@ fn block_returning(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
         let Some(pod) = pods.find(&expected.node, pod::uid(&expected.pod)) else { continue };
         let volumes = snapshot.volumes.node_selectors(pod);
         let mut others = nodes.iter().filter(|other| node::name(other) != expected.node);
-        if others.all(|other| node_fit::check(pod, &volumes, other).is_err()) {
+        // One that reboots or is cordoned may take the pod later.
+        if others.all(|other| node_fit::check(pod, &volumes, &ready(other)).is_err()) {
             expected.fate = PodOutcome::Blocked(Blocker {
                 reason: BlockReason::KeepsReturning,
                 message: String::from(

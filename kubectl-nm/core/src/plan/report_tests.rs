@@ -158,6 +158,23 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
 }
 
 #[test]
+fn a_pod_that_fits_a_node_that_is_not_ready_now_may_leave() {
+    let mut operator = Pod::clone(&pod("operator-0", &scratch()));
+    let tolerations = json!([{"operator": "Exists", "effect": "NoSchedule"}]);
+    operator.spec = serde_json::from_value(json!({"containers": [], "tolerations": tolerations})).unwrap();
+    let mut snapshot = snapshot(&["n1", "n2"], vec![Arc::new(operator)]);
+    let rebooting = &mut snapshot.nodes.as_mut().unwrap()[1];
+    let taints = json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]);
+    rebooting.spec = serde_json::from_value(json!({"taints": taints})).unwrap();
+    rebooting.status =
+        serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": "False"}]})).unwrap();
+    let drain = DrainSpec { returning_pods: ReturningPods::Wait, ..DrainSpec::default() };
+    let report = report(&["n1"], Some(&drain), snapshot, &[]);
+    let text = lines(&report);
+    assert!(text.contains("block the drain after the third return") && !report.is_blocked(), "{text}");
+}
+
+#[test]
 fn the_own_pod_of_a_roll_is_not_said_to_be_excluded_by_a_pod_selector() {
     let label = "kubectl-nm.dev/roll";
     let drain: DrainSpec = serde_json::from_value(json!({"podSelector":

@@ -81,6 +81,35 @@ fn the_only_pod_with_a_volume_of_a_zone_moves_within_the_zone_if_a_node_is_left_
 }
 
 #[test]
+fn a_volume_of_a_path_is_not_said_to_bind_a_pod_that_a_zone_binds() {
+    let of_claim = |name: &str, claim: &str, spec: Value| {
+        let mut spec = spec;
+        spec["claimRef"] = json!({"namespace": "shop", "name": claim});
+        parse::<PersistentVolume>(&json!({"metadata": {"name": name}, "spec": spec}))
+    };
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
+    let volumes = Volumes::new([
+        of_claim("pv-path", "data", json!({"hostPath": {"path": "/d"}})),
+        of_claim(
+            "disk",
+            "more",
+            json!({"csi": {"driver": "d", "volumeHandle": "h"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}),
+        ),
+    ]);
+    let claims =
+        ["data", "more"].map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let third = edited(with_claim(pending("Unschedulable", UNFIT)), "/spec/volumes", json!(claims));
+    let nodes = vec![in_zone(cordoned("n1"), "a"), in_zone(node("n3", json!({})), "b")];
+    let situation = Situation { nodes, ..beside(third) };
+    let facts = ClusterFacts { volumes, ..situation.facts() };
+    let object = with_status("n1", blocked_status("shop"));
+    let [cause] = <[Cause; 1]>::try_from(explained(&object, &facts)).unwrap();
+    assert!(cause.what.last().unwrap().contains(": its volumes are accessible only from n1"), "{cause:#?}");
+    assert!(cause.advice.starts_with("Add a node that can access the volumes"), "{cause:#?}");
+}
+
+#[test]
 fn a_pending_pod_with_a_local_volume_returns_with_its_node() {
     let local = || volume("kubernetes.io/hostname", &["n2"], "local");
     let third = with_claim(pending("Unschedulable", UNFIT));

@@ -1,0 +1,32 @@
+//! A node as it is without what keeps pods away from it for a while, to see whether a pod would fit it then.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+
+/// What the taints begin with that the control plane sets for conditions of a node.
+const OF_CONDITIONS: &str = "node.kubernetes.io/";
+
+/// The node as it is without a maintenance or a cordon.
+pub(crate) fn in_service(node: &Node) -> Node {
+    without(node, |taint| {
+        [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT].contains(&taint.key.as_str())
+    })
+}
+
+/// The node as if it were in service and Ready.
+pub(crate) fn ready(node: &Node) -> Node {
+    let mut node = without(&in_service(node), |taint| taint.key.starts_with(OF_CONDITIONS));
+    let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
+    node.status.get_or_insert_default().conditions = Some(vec![ready]);
+    node
+}
+
+/// The node without a cordon and without these taints.
+fn without(node: &Node, is_ignored: impl Fn(&Taint) -> bool) -> Node {
+    let mut node = node.clone();
+    if let Some(spec) = &mut node.spec {
+        spec.unschedulable = None;
+        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !is_ignored(taint)));
+    }
+    node
+}
