@@ -50,11 +50,14 @@ const MAX_CLAIMS: usize = 20;
 /// How many events about an object, or about the pods of a namespace, are read at most.
 pub(super) const MAX_EVENTS: u32 = 100;
 
-/// How many nodes are read one by one at most. To read more, all nodes are listed.
+/// How many nodes are read one by one at most. To read more, all nodes are listed, unless that fails.
 const MAX_SINGLE_NODES: usize = 50;
 
 /// How many pods of a node a response has at most: a whole pod takes about 20 KiB of memory.
 const PAGE_SIZE: u32 = 200;
+
+/// How long nodes are read one by one at most.
+const MAX_SINGLE_READ: Duration = Duration::from_secs(30);
 
 /// Of how many nodes the terminating pods are read at most.
 const MAX_TERMINATING: usize = 100;
@@ -88,19 +91,26 @@ pub async fn read<'a>(
 async fn own_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> Vec<(String, Option<Node>)> {
     let names: BTreeSet<&str> = explained.iter().map(|object| node(object)).collect();
     let nodes: Api<Node> = Api::all(cluster.client());
-    if names.len() > MAX_SINGLE_NODES
-        && let Ok(all) = list(cluster, &nodes, "list nodes", ListParams::default()).await
-    {
-        let mut all: HashMap<String, Node> = all.into_iter().map(|node| (node.name_any(), node)).collect();
-        return names.into_iter().map(|name| (name.to_owned(), all.remove(name))).collect();
+    let mut most = usize::MAX;
+    if names.len() > MAX_SINGLE_NODES {
+        match list(cluster, &nodes, "list nodes", ListParams::default()).await {
+            Ok(all) => {
+                let mut all: HashMap<String, Node> =
+                    all.into_iter().map(|node| (node.name_any(), node)).collect();
+                return names.into_iter().map(|name| (name.to_owned(), all.remove(name))).collect();
+            }
+            Err(Unseen::Forbidden(_)) => most = MAX_SINGLE_NODES,
+            Err(Unseen::Failed(..)) => {}
+        }
     }
-    // Without the permission to list nodes, those that are not read count as existing and Ready.
-    let read = stream::iter(names.into_iter().take(MAX_SINGLE_NODES)).map(async |name| {
+    // Those that are not read count as existing and Ready.
+    let read = stream::iter(names.into_iter().take(most)).map(async |name| {
         let asked = "get nodes";
         let request = cluster.request(asked, async || nodes.get_opt(name).await);
         Some((name.to_owned(), within_timeout(asked, request).await.ok()?))
     });
-    read.buffered(MAX_CONCURRENT).filter_map(async |found| found).collect().await
+    let read = read.buffered(MAX_CONCURRENT).take_until(tokio::time::sleep(MAX_SINGLE_READ));
+    read.filter_map(async |found| found).collect().await
 }
 
 /// Adds what is wanted to facts of which only the maintenances are known.

@@ -6,20 +6,20 @@ use crate::explain::read_facts;
 use crate::testing::fake_server::{cluster, failure};
 use crate::testing::objects::stopping;
 
-/// What is read of so many maintenances, and with how many requests. The first node does not exist.
-async fn read(
-    count: usize,
-    may_list: bool,
-    object: impl Fn(&str) -> NodeMaintenance,
-) -> (ClusterFacts, usize) {
+/// What is read of so many maintenances, and with how many requests. The first node does not exist, nor does n99. A list of the
+/// nodes has this code.
+async fn read(count: usize, code: u16, object: impl Fn(&str) -> NodeMaintenance) -> (ClusterFacts, usize) {
+    let exists = |name: &str| !["n0", "n99"].contains(&name);
     let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
-    let nodes: Vec<Value> = names.iter().skip(1).map(|name| node(name, json!({}))).collect();
+    let nodes: Vec<Value> =
+        names.iter().filter(|name| exists(name)).map(|name| node(name, json!({}))).collect();
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": nodes});
     let (server, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
-        "nodes" if may_list => (200, list.clone()),
-        "nodes" => failure(403, "Forbidden", "nodes is forbidden"),
+        "nodes" if code == 200 => (200, list.clone()),
+        "nodes" if code == 403 => failure(403, "Forbidden", "nodes is forbidden"),
+        "nodes" => failure(code, "Timeout", "the list takes too long"),
         "pods" => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})),
-        "n0" => failure(404, "NotFound", "n0"),
+        name if !exists(name) => failure(404, "NotFound", name),
         name => (200, node(name, json!({}))),
     });
     let objects: Vec<NodeMaintenance> = names.iter().map(|name| object(name)).collect();
@@ -31,17 +31,20 @@ async fn read(
 #[tokio::test]
 async fn the_nodes_of_hundreds_of_maintenances_are_listed_once() {
     let stopped = |name: &str| stopping(with_status(name, json!({"phase": "Succeeded"})));
-    for (count, may_list, expected) in [(500, true, 1), (3, true, 3), (500, false, 51)] {
-        let (facts, requests) = read(count, may_list, stopped).await;
-        assert_eq!(requests, expected, "{count} {may_list}");
-        assert_eq!(facts.deleted, ["n0".to_owned()].into(), "{count} {may_list}");
+    let (first, both) = (&["n0"][..], &["n0", "n99"][..]);
+    for (count, code, expected, deleted) in
+        [(500, 200, 1, both), (3, 200, 3, first), (500, 403, 51, first), (500, 504, 501, both)]
+    {
+        let (facts, requests) = read(count, code, stopped).await;
+        assert_eq!(requests, expected, "{count} {code}");
+        assert_eq!(facts.deleted.iter().collect::<Vec<_>>(), deleted, "{count} {code}");
     }
 }
 
 #[tokio::test]
 async fn the_terminating_pods_of_hundreds_of_nodes_are_read_of_the_first() {
     let object = |name: &str| with_status(name, json!({"phase": "Running", "podCounts": {"terminating": 1}}));
-    let (facts, requests) = read(500, true, object).await;
+    let (facts, requests) = read(500, 200, object).await;
     assert_eq!((facts.terminating.len(), requests), (100, 101));
 }
 
