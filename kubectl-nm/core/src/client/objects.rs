@@ -245,10 +245,22 @@ async fn review(
         "subresource": subresource});
     let (kind, spec) = match account {
         None => ("SelfSubjectAccessReview", json!({"resourceAttributes": attributes})),
-        Some(user) => ("SubjectAccessReview", json!({"user": user, "resourceAttributes": attributes})),
+        Some(user) => {
+            let spec = json!({"user": user, "groups": groups(user), "resourceAttributes": attributes});
+            ("SubjectAccessReview", spec)
+        }
     };
     let answer = ask(cluster, ("authorization.k8s.io/v1", kind), json!({"spec": spec})).await?;
     Ok(answer["status"]["allowed"] == true)
+}
+
+/// The groups of a service account, which a review does not add to its user by itself. Those of other users are not known.
+fn groups(user: &str) -> Vec<String> {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let Some((namespace, _)) = account else { return Vec::new() };
+    let all =
+        ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    all.map(str::to_owned).into()
 }
 
 /// The name of the user, as the API server knows it.

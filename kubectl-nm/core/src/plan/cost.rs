@@ -114,8 +114,16 @@ async fn plan(
     limit: TimeLimit,
 ) -> Result<PlanReport, Unread> {
     let read = Box::pin(Planning::read_within(Some(limit), nodes, drain, cluster, now)).await;
-    let planning = read.map_err(|error| Unread::failed("what the drain would cost", &error))?;
-    let (mut answers, missing) = answers_by(&planning.samples(), planning.grace(), cluster, limit).await;
+    let failed = |error| Unread::failed("what the drain would cost", &error);
+    let mut planning = read.map_err(failed)?;
+    let ((mut answers, missing), is_denied) = {
+        let samples = planning.samples();
+        let answers = Box::pin(answers_by(&samples, planning.grace(), cluster, limit));
+        tokio::join!(answers, limit.wait(Box::pin(planning.is_deletion_denied(cluster))))
+    };
+    if is_denied.unwrap_or(false) {
+        planning.deny_deletion().map_err(failed)?;
+    }
     spread(&planning.to_evict(), &mut answers);
     let mut report = planning.report(&answers);
     report.unknown.extend(missing);

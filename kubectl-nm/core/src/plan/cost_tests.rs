@@ -14,6 +14,13 @@ fn leader() -> (u16, Value) {
     items(&json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec}]))
 }
 
+/// The Deployment of nm-reconciler.
+fn reconcilers() -> (u16, Value) {
+    let spec = json!({"serviceAccountName": "nm-reconciler", "containers": [{"name": "reconciler"}]});
+    items(&json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler"},
+        "spec": {"selector": {}, "template": {"spec": spec}}}]))
+}
+
 fn nodes() -> (u16, Value) {
     let node = |name: &str| json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     items(&json!([node("n1"), node("n2")]))
@@ -29,6 +36,13 @@ fn pods() -> (u16, Value) {
 async fn cost(
     answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static,
 ) -> (Vec<String>, usize) {
+    cost_of(None, answer).await
+}
+
+async fn cost_of(
+    drain: Option<DrainSpec>,
+    answer: impl Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync + 'static,
+) -> (Vec<String>, usize) {
     let (cluster, requests) = cluster(move |method, path| match path {
         _ if let Some(answer) = answer(method, path) => answer,
         "/apis/coordination.k8s.io/v1/leases" => leader(),
@@ -41,7 +55,7 @@ async fn cost(
         _ => items(&json!([])),
     });
     let now = "2026-01-01T00:00:01Z".parse().unwrap();
-    let cost = Box::pin(assess(vec!["n1".into()], None, &cluster, now, TIME_LIMIT)).await;
+    let cost = Box::pin(assess(vec!["n1".into()], drain, &cluster, now, TIME_LIMIT)).await;
     let requests = requests.lock().unwrap().len();
     (
         cost.harm_lines().into_iter().chain(cost.unknown_line()).map(|line| line.to_string()).collect(),
@@ -192,12 +206,7 @@ async fn whether_nm_reconciler_may_delete_pods_matters_only_if_it_is_to() {
                     "metadata": {}, "status": {"allowed": code == 200}});
                 (201, review)
             }
-            "/apis/apps/v1/deployments" => {
-                let spec =
-                    json!({"serviceAccountName": "nm-reconciler", "containers": [{"name": "reconciler"}]});
-                items(&json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler"},
-                    "spec": {"selector": {}, "template": {"spec": spec}}}]))
-            }
+            "/apis/apps/v1/deployments" => reconcilers(),
             "/apis/coordination.k8s.io/v1/leases" => leader(),
             "/api/v1/nodes" => nodes(),
             "/apis/nodemaintenance.kubevirt.io/v1beta1" | "/apis/kubevirt.io/v1alpha1" => {
@@ -217,4 +226,26 @@ async fn whether_nm_reconciler_may_delete_pods_matters_only_if_it_is_to() {
     assert_eq!(found(5, 200).await, (false, true));
     assert_eq!(found(5, 403).await, (false, true), "it cannot be found out");
     assert_eq!(found(0, 401).await, (false, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_authorizer_does_not_delay_the_answers_to_evictions() {
+    let pod = json!({"metadata": {"namespace": "shop", "name": "db-0", "uid": "u"},
+        "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"}});
+    let (denial, pods) = (
+        json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "admission webhook \"guard.io\" denied the request: the primary stays"}),
+        json!([pod]),
+    );
+    let drain = DrainSpec { delete_after_seconds: 5, ..DrainSpec::default() };
+    let (lines, _) = cost_of(Some(drain), move |method, path| match path {
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews" => Some((NEVER, json!({}))),
+        "/apis/apps/v1/deployments" => Some(reconcilers()),
+        "/api/v1/pods" => Some(items(&pods)),
+        _ if method == "POST" && path.contains("/db-0/") => Some((403, denial.clone())),
+        _ => None,
+    })
+    .await;
+    assert!(lines.iter().any(|line| line.contains("its eviction is refused: shop/db-0")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("the plan took longer than")), "{lines:?}");
 }

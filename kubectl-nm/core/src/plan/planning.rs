@@ -66,10 +66,14 @@ impl Planning {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        Self::read_within(None, nodes, drain, cluster, now).await
+        let mut read = Self::read_within(None, nodes, drain, cluster, now).await?;
+        if read.is_deletion_denied(cluster).await {
+            read.deny_deletion()?;
+        }
+        Ok(read)
     }
 
-    /// The same within a time limit: what has not been read by then is unknown.
+    /// The same within a time limit: what has not been read by then is unknown. Whether nm-reconciler may delete pods is not read.
     ///
     /// # Errors
     ///
@@ -81,14 +85,7 @@ impl Planning {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        let mut snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
-        if nodes.iter().any(|node| wants_deletion(node, drain.as_ref(), &snapshot)) {
-            let is_denied = Box::pin(pod_deletion::is_denied(&snapshot.accounts, cluster));
-            snapshot.is_deletion_denied = match limit {
-                Some(limit) => limit.wait(is_denied).await.unwrap_or(false),
-                None => is_denied.await,
-            };
-        }
+        let snapshot = Box::pin(ClusterSnapshot::read(limit, &nodes, cluster)).await?;
         let mut read = Self { nodes, drain, snapshot, workloads: HashMap::new(), preview: None, now };
         let Some(mut preview) = read.preview(&read.nodes)? else { return Ok(read) };
         match within(limit, Box::pin(surge_workloads::read(&preview, &mut read.snapshot, cluster))).await {
@@ -101,6 +98,23 @@ impl Planning {
         preview.set_workloads(read.workloads.clone());
         read.preview = Some(preview);
         Ok(read)
+    }
+
+    /// Whether refused pods are to be deleted, and nm-reconciler may not do that. False if that cannot be found out.
+    pub(crate) async fn is_deletion_denied(&self, cluster: &Cluster) -> bool {
+        let wants = |node: &String| wants_deletion(node, self.drain.as_ref(), &self.snapshot);
+        self.nodes.iter().any(wants) && pod_deletion::is_denied(&self.snapshot.accounts, cluster).await
+    }
+
+    /// Judges the pods anew, because nm-reconciler may not delete them.
+    ///
+    /// # Errors
+    ///
+    /// If a selector in `spec.drain` is not valid.
+    pub(crate) fn deny_deletion(&mut self) -> Result<(), Error> {
+        self.snapshot.is_deletion_denied = true;
+        self.preview = self.preview(&self.nodes)?;
+        Ok(())
     }
 
     /// The pods of some of the nodes; none if pods cannot be read.

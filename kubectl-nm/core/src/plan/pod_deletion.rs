@@ -29,3 +29,27 @@ pub(super) async fn is_denied(accounts: &[String], cluster: &Cluster) -> bool {
     }
     !accounts.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::fake_server::reading_cluster;
+
+    #[tokio::test]
+    async fn a_permission_of_the_groups_of_a_service_account_is_one_of_the_account() {
+        let cluster = reading_cluster(|_, _, review| {
+            let groups = review["spec"]["groups"].as_array().into_iter().flatten();
+            let groups: Vec<&str> = groups.filter_map(|group| group.as_str()).collect();
+            let of_account = ["system:serviceaccounts", "system:serviceaccounts:nm", "system:authenticated"];
+            (
+                201,
+                json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {},
+                "status": {"allowed": groups == of_account}}),
+            )
+        });
+        assert!(!is_denied(&[String::from("system:serviceaccount:nm:nm-reconciler")], &cluster).await);
+        assert!(is_denied(&[String::from("ada")], &cluster).await);
+    }
+}
