@@ -103,6 +103,8 @@ fn invalid_command_lines_are_refused() {
         "status -o jsonpath={.items}",
         "status -o custom-columns=A:.metadata.name",
         "start n1 --wait --timeout 1",
+        "start n1 --wait-for-completion=true",
+        "start n1 --wait-for-completion=false",
         "start n1 --wait --timeout=-1s",
         "stop",
         "status -o html",

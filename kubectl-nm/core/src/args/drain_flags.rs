@@ -68,7 +68,7 @@ pub struct DrainFlags {
 
     /// Wait until the pods of Jobs terminate on their own instead of evicting them; with a selector, wait for the pods
     /// whose labels match instead. Other pods are evicted meanwhile
-    #[arg(long, value_name = "SELECTOR", value_parser = selector::parse, num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "SELECTOR", value_parser = parse_completion, num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "no flag, the flag alone, and the flag with a selector")]
     wait_for_completion: Option<Option<LabelSelector>>,
 
@@ -256,6 +256,16 @@ impl DrainFlags {
 }
 
 /// Whole seconds, rounded up.
+/// A selector. As a label, `true` would match no pod, and those of Jobs would be evicted.
+fn parse_completion(text: &str) -> Result<LabelSelector, String> {
+    if matches!(text, "true" | "false") {
+        return Err(String::from(
+            "it is a label selector; without a value, the flag makes the drain wait for the pods of Jobs",
+        ));
+    }
+    selector::parse(text)
+}
+
 fn seconds(duration: Duration) -> i64 {
     let partial = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(partial)).unwrap_or(i64::MAX)

@@ -168,6 +168,8 @@ fn causes<'a>(
             }
         }
     }
+    // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
+    groups.sort_by_key(|(cause, _)| matches!(cause, Some(FirstCause::NeverAllows(_))));
     let told = |(cause, group): (Option<FirstCause>, Group<'_>)| {
         group.cause(cause.as_ref(), maintenance, facts, kubectl, now)
     };

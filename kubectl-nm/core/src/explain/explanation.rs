@@ -98,19 +98,26 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
     count.saturating_sub(blocked_pods(maintenance).len())
 }
 
+/// That pods are deleted if their evictions are refused for long, without a full stop; none if nobody asked for that, or if
+/// nm-reconciler has no permission for it.
+pub fn announced_deletion(maintenance: &NodeMaintenance) -> Option<String> {
+    let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    let after = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
+    let is_denied = |pod: &BlockedPod| remedy::is_deletion_denied(pod.reason, &pod.facts);
+    if status(maintenance).blocked_pods.iter().any(is_denied) {
+        return None;
+    }
+    let after = duration::show(Duration::from_secs(after));
+    Some(format!(
+        "A pod whose eviction has been refused for {after} is deleted, regardless of disruption budgets (--delete-after)"
+    ))
+}
+
 /// Pods that are deleted if their evictions are refused for long need nobody.
 fn announce_deletion(blocked: &mut [Cause], maintenance: &NodeMaintenance) {
-    let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
-    // What is not permitted does not happen.
-    if status(maintenance).blocked_pods.iter().any(|pod| remedy::is_deletion_denied(pod.reason, &pod.facts)) {
-        return;
-    }
-    let Some(after) = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0) else { return };
-    let after = duration::show(Duration::from_secs(after));
+    let Some(announced) = announced_deletion(maintenance) else { return };
     for cause in blocked.iter_mut().filter(|cause| cause.refusals > 0) {
-        cause.what.push(format!(
-            "A pod whose eviction has been refused for {after} is deleted, regardless of disruption budgets (--delete-after)."
-        ));
+        cause.what.push(format!("{announced}."));
     }
 }
 

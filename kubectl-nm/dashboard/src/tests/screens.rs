@@ -6,6 +6,7 @@ use crossterm::event::{Event, KeyCode};
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
+use nm_shared::DrainSpec;
 
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::message::{CommandError, Message};
@@ -363,4 +364,17 @@ fn every_size_can_be_drawn() {
             }
         }
     }
+}
+
+#[test]
+fn a_node_whose_refused_pods_are_deleted_says_when() {
+    let mut model = fleet(Options { size: (200, 40), ..options() });
+    assert!(!text(&model).contains("is deleted, regardless"), "{}", text(&model));
+    let mut object = worker_07();
+    object.spec.drain = Some(DrainSpec { delete_after_seconds: 14, ..DrainSpec::default() });
+    object.status.as_mut().unwrap().blocked_pods[0].attempts = 1;
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
+    let (why, _) = model.remedy().unwrap();
+    let announced = "A pod whose eviction has been refused for 14s is deleted, regardless of disruption budgets (--delete-after)";
+    assert!(why.ends_with(announced), "{why}");
 }

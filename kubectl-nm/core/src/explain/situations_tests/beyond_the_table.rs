@@ -258,3 +258,21 @@ fn a_pod_that_is_missing_comes_before_a_budget_that_never_allows() {
     );
     assert_eq!(told(&situation)[1..], [never]);
 }
+
+#[test]
+fn a_missing_pod_comes_first_also_if_another_budget_never_allows_either() {
+    let mut situation = never("minAvailable", json!(2), 2);
+    let api = PodReference { namespace: "shop".into(), name: "api".into() };
+    let mut facts = situation.facts();
+    facts.budgets.insert(api, facts.budgets[&web()].clone());
+    situation.budget["status"]["currentHealthy"] = json!(1);
+    situation.pods[1] = edited(pending("Unschedulable", UNFIT), "/metadata/name", json!("web-1"));
+    facts.budgets.insert(web(), situation.guarded());
+    let mut status = blocked_status("shop");
+    let mut of_api = status["blockedPods"][0].clone();
+    of_api["budget"]["name"] = json!("api");
+    status["blockedPods"].as_array_mut().unwrap().insert(0, of_api);
+    let causes = explained(&with_status("n1", status), &facts);
+    let what: Vec<&str> = causes.iter().filter_map(|cause| cause.what.last()).map(String::as_str).collect();
+    assert!(what[0].starts_with("shop/web-1 is Pending") && what[1].contains("can never allow"), "{what:#?}");
+}

@@ -184,7 +184,12 @@ pub(crate) fn remedy_of_blocked(
         }
         None => remedy::remedy(&case),
     };
-    Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy))
+    let why = format!("{}: {}", case.node, why(&case, &pod.message));
+    let why = match explanation::announced_deletion(maintenance).filter(|_| pod.attempts > 0) {
+        Some(announced) => format!("{why}. {announced}"),
+        None => why,
+    };
+    Some((why, remedy))
 }
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
