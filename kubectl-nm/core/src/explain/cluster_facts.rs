@@ -64,6 +64,8 @@ pub struct NodeOfRoll {
     /// Whether its roll returns it without anybody's help, as far as its status shows: nothing keeps its drain from finishing, or
     /// its roll from continuing after that.
     pub returns: bool,
+    /// Whether it is drained, so that its roll works on it or has done so.
+    pub is_drained: bool,
 }
 
 /// Why it is not known of all workloads whether a drain has left them without a ready pod.
@@ -204,6 +206,14 @@ pub struct Workload {
 }
 
 impl ClusterFacts {
+    /// The pods that budgets count on, and those that replace others.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        let guarded = self.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
+        let replacements = self.replacements.values().flatten().flatten();
+        let of_outages = self.outages.values().flatten().flat_map(|outage| &outage.pods);
+        guarded.chain(replacements.chain(of_outages).map(|read| &read.pod))
+    }
+
     /// Facts of which only the nodes in maintenance are known.
     pub fn of_maintenances<'a>(all: impl IntoIterator<Item = &'a NodeMaintenance>) -> Self {
         let is_cordoned = |object: &&NodeMaintenance| {
@@ -217,9 +227,11 @@ impl ClusterFacts {
             facts.rolls.note(object);
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
-                let returns = matches!(State::of(object), State::Draining | State::Drained)
-                    && !waits_for_somebody(object);
-                let of_roll = roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), returns });
+                let is_drained = State::of(object) == State::Drained;
+                let returns =
+                    (is_drained || State::of(object) == State::Draining) && !waits_for_somebody(object);
+                let of_roll =
+                    roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), returns, is_drained });
                 facts.of_rolls.extend(of_roll.map(|of_roll| (node(object).to_owned(), of_roll)));
             }
         }

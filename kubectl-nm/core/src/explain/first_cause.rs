@@ -12,6 +12,7 @@ use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use nm_shared::cluster::pod::reference_in;
 
+use crate::explain::anti_affinity::excluded_nodes;
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
@@ -362,6 +363,7 @@ fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option
         Some(Err(unseen)) => (cause, Some(unseen.clone())),
         Some(Ok(nodes)) => {
             let left = NoNodeLeft::of(unready.pod, nodes, &facts.volumes, &facts.in_maintenance);
+            let left = left.map(|left| left.without(&excluded_nodes(unready.pod, facts)));
             (left.map_or(cause, FirstCause::NoNodeLeft), None)
         }
     }
@@ -374,7 +376,8 @@ fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
         let (cause, unseen) = of_pod(pod, facts);
         let suits = match (&pod.obstacle, &facts.nodes) {
             (Obstacle::Unschedulable(_), Some(Ok(nodes))) => {
-                no_node_left::suitable(pod.pod, nodes, &facts.volumes, &facts.in_maintenance)
+                let suits = no_node_left::suitable(pod.pod, nodes, &facts.volumes, &facts.in_maintenance);
+                &suits - &excluded_nodes(pod.pod, facts)
             }
             _ => BTreeSet::new(),
         };

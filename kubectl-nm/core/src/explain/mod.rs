@@ -1,5 +1,6 @@
 //! Why a maintenance makes no progress, and how to fix each cause.
 
+mod anti_affinity;
 mod budget_causes;
 pub mod cause;
 mod cause_wording;

@@ -10,7 +10,7 @@ use nm_shared::cluster::volumes::Volumes;
 use crate::maintenance::node_in_service::{in_service, ready};
 
 /// The label with the name of a node.
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The only nodes that a pod fits are in maintenance, or cordoned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +64,18 @@ impl NoNodeLeft {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
         (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, selection })
+    }
+}
+
+impl NoNodeLeft {
+    /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.
+    #[must_use]
+    pub fn without(self, excluded: &BTreeSet<String>) -> Self {
+        let in_maintenance = &self.in_maintenance - excluded;
+        if in_maintenance.is_empty() {
+            return self;
+        }
+        Self { in_maintenance, cordoned: &self.cordoned - excluded, ..self }
     }
 }
 

@@ -164,10 +164,7 @@ pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
 
 /// The volumes of the pods for which it matters, those on nodes in maintenance first. What may not be read is left out.
 async fn volumes(cluster: &Cluster, facts: &ClusterFacts) -> Volumes {
-    let guarded = facts.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
-    let replacements = facts.replacements.values().flatten().flatten();
-    let of_outages = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
-    let mut pods: Vec<&Pod> = guarded.chain(replacements.chain(of_outages).map(|read| &read.pod)).collect();
+    let mut pods: Vec<&Pod> = facts.pods().collect();
     let stays = |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         node.is_some_and(|node| !facts.in_maintenance.contains(node))

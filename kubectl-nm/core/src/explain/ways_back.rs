@@ -121,10 +121,10 @@ impl<'a> Words<'a> {
         roll.filter(|roll| !self.facts.rolls.is_over(roll, self.now))
     }
 
-    /// Whether a node of this roll returns without anybody's help. The explained one does not.
+    /// Whether a node of this roll returns without anybody's help. The explained one does not while its drain waits for a node.
     fn is_returned(&self, node: &str, roll: &str) -> bool {
-        node != self.node
-            && self.facts.of_rolls.get(node).is_some_and(|of_roll| of_roll.returns)
+        let of_roll = self.facts.of_rolls.get(node);
+        of_roll.is_some_and(|of_roll| of_roll.returns && (of_roll.is_drained || node != self.node))
             && self.facts.rolls.runner(roll, self.now).is_some()
     }
 

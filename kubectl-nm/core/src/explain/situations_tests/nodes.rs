@@ -244,3 +244,22 @@ fn nothing_replaces_the_pods_of_a_budget_without_a_controller() {
         "Set minAvailable to 1: one of its 2 pods may then leave, and no controller replaces it"
     );
 }
+
+#[test]
+fn only_nodes_are_named_from_which_no_other_pod_keeps_the_replacement() {
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}});
+    let message = "0/3 nodes are available: 3 node(s) were unschedulable.";
+    let third = edited(pending("Unschedulable", message), "/spec/affinity", apart);
+    let situation = Situation {
+        nodes: vec![cordoned("n1"), cordoned("n2"), cordoned("n3")],
+        in_maintenance: vec!["n1", "n2", "n3"],
+        ..beside(third)
+    };
+    let cause = only(situation.causes());
+    assert_eq!(
+        cause.what.last().unwrap(),
+        "No node is left for the replacement shop/web-2: n3 is in maintenance."
+    );
+    assert_eq!(cause.commands, ["kubectl nm stop n3"], "n1 and n2 have pods of the workload");
+}

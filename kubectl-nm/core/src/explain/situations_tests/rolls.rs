@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::explain::cause_wording::Words;
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::{NODE, STATE};
 
@@ -197,4 +198,32 @@ fn a_node_that_can_be_stopped_beside_one_that_its_roll_returns_is_in_the_advice(
     let stop =
         "; or return a node to service on which the pods may fit; or wait until roll par is done with n2";
     assert!(cause.advice.contains(stop), "{causes:#?}");
+}
+
+#[test]
+fn a_drained_node_on_which_its_roll_works_returns_by_itself() {
+    let ways = |status: Value| {
+        let own = maintenance("n1", status, Some(&at_work()));
+        let facts = ClusterFacts::of_maintenances([&own]);
+        let words = Words {
+            kubectl: "kubectl",
+            maintenance: "n1",
+            roll: Some("par"),
+            facts: &facts,
+            node: "n1",
+            budgets: &[],
+            subjects: &[],
+            allowed: 0,
+            now: NOW.parse().unwrap(),
+        };
+        let ways = words.ways_back(&["n1".to_owned()].into());
+        (ways.wait(), ways.commands(&words))
+    };
+    let wait = "wait until roll par is done with n1 and returns it to service";
+    assert_eq!(
+        ways(drained()),
+        (Some(wait.to_owned()), vec![STATUS.to_owned()]),
+        "a skip would end its action"
+    );
+    assert_eq!(ways(blocked()), (None, vec![STATUS.to_owned(), PAUSE_AND_SKIP_N1.to_owned()]));
 }
