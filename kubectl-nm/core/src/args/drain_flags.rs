@@ -255,7 +255,6 @@ impl DrainFlags {
     }
 }
 
-/// Whole seconds, rounded up.
 /// A selector. As a label, `true` would match no pod, and those of Jobs would be evicted.
 fn parse_completion(text: &str) -> Result<LabelSelector, String> {
     if matches!(text, "true" | "false") {
@@ -266,6 +265,7 @@ fn parse_completion(text: &str) -> Result<LabelSelector, String> {
     selector::parse(text)
 }
 
+/// Whole seconds, rounded up.
 fn seconds(duration: Duration) -> i64 {
     let partial = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(partial)).unwrap_or(i64::MAX)

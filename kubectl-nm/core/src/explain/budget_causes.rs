@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use nm_shared::api::maintenance::SurgePolicy;
 use nm_shared::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenance, PodReference, SurgeObstacle,
@@ -16,7 +15,7 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
 use crate::explain::remedy::{self, in_short};
-use crate::maintenance::{State, node, roll_name, status};
+use crate::maintenance::{State, node, status};
 use crate::terminal::text::{counted, first_names};
 
 /// A budget, and the pods of the node that it keeps.
@@ -203,15 +202,9 @@ impl Group<'_> {
         let is_failed = State::of(maintenance) == State::Failed;
         let budgets: Vec<&PodReference> = self.kept.iter().map(|kept| &kept.budget).collect();
         let words = Words {
-            kubectl,
-            maintenance: &maintenance.name_any(),
-            roll: roll_name(maintenance),
-            facts,
-            node: node(maintenance),
             budgets: &budgets,
-            subjects: &self.subjects,
             allowed: self.allowed,
-            now,
+            ..Words::of(maintenance, facts, &self.subjects, kubectl, now)
         };
         let waits = self.kept.iter().any(|kept| kept.ahead.is_some());
         let Told { what, advice, commands, passes } = match cause {
@@ -258,17 +251,7 @@ pub(super) fn terminating(
         // They have left since the last status.
         return None;
     }
-    let words = Words {
-        kubectl,
-        maintenance: &maintenance.name_any(),
-        roll: roll_name(maintenance),
-        facts,
-        node: node(maintenance),
-        budgets: &[],
-        subjects: &subjects,
-        allowed: 0,
-        now,
-    };
+    let words = Words::of(maintenance, facts, &subjects, kubectl, now);
     let candidates = if subjects.is_empty() { only_terminating(maintenance, count) } else { Vec::new() };
     if read.is_none() && candidates.is_empty() {
         // The headline counts them already.

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{few, sentence};
@@ -42,6 +41,29 @@ pub(super) struct Words<'a> {
     pub(super) allowed: i32,
     /// The clock of this computer.
     pub(super) now: Timestamp,
+}
+
+impl<'a> Words<'a> {
+    /// Those of a cause that is about these pods of a maintenance, and about no budget.
+    pub(super) fn of(
+        maintenance: &'a NodeMaintenance,
+        facts: &'a ClusterFacts,
+        subjects: &'a [Subject],
+        kubectl: &'a str,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            kubectl,
+            maintenance: maintenance.metadata.name.as_deref().unwrap_or_default(),
+            roll: roll_name(maintenance),
+            facts,
+            node: node(maintenance),
+            budgets: &[],
+            subjects,
+            allowed: 0,
+            now,
+        }
+    }
 }
 
 /// A first cause in words.
@@ -90,18 +112,7 @@ pub(super) fn tell_of_replacements(
     kubectl: &str,
     now: Timestamp,
 ) -> Told {
-    let words = Words {
-        kubectl,
-        maintenance: &maintenance.name_any(),
-        roll: roll_name(maintenance),
-        facts,
-        node: node(maintenance),
-        budgets: &[],
-        subjects: &end.subjects,
-        allowed: 0,
-        now,
-    };
-    words.tell(&end.cause)
+    Words::of(maintenance, facts, &end.subjects, kubectl, now).tell(&end.cause)
 }
 
 impl Unseen {
@@ -302,7 +313,7 @@ impl Words<'_> {
     /// resources, and others if pods of the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its
     /// maintenances are not to be stopped one by one.
     fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
-        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() {
+        if !lacks_a_node(obstacle) {
             return Vec::new();
         }
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
@@ -315,7 +326,7 @@ impl Words<'_> {
     /// That rolls return nodes on which pods may fit for which the scheduler finds no node, and the commands that show how far they
     /// are.
     fn returned_by_rolls(&self, obstacle: &Obstacle) -> (String, Vec<String>) {
-        if !matches!(obstacle, Obstacle::Unschedulable(_)) || obstacle.is_of_volume() {
+        if !lacks_a_node(obstacle) {
             return (String::new(), Vec::new());
         }
         let suits = self.subjects.iter().flat_map(|subject| &subject.suits);
@@ -404,4 +415,9 @@ impl Words<'_> {
             format!("{} {command}", self.kubectl)
         }))
     }
+}
+
+/// Whether the scheduler finds no node for a pod, and another node could be one.
+fn lacks_a_node(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::Unschedulable(_)) && !obstacle.is_of_volume()
 }

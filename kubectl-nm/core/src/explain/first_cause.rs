@@ -175,8 +175,17 @@ fn unready_pods<'a>(
 
 /// The ends of the chains behind pods that stay as they are.
 fn stuck(unready: &[UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
-    let stuck = unready.iter().filter(|pod| !is_leaving(&pod.obstacle) && !pod.obstacle.passes());
-    grouped(&stuck.collect::<Vec<_>>(), facts)
+    among(unready, facts, |obstacle| !is_leaving(obstacle) && !obstacle.passes())
+}
+
+/// The ends of the chains behind those of the pods with such obstacles.
+fn among(
+    unready: &[UnreadyPod<'_>],
+    facts: &ClusterFacts,
+    is_concerned: impl Fn(&Obstacle) -> bool,
+) -> Vec<ChainEnd> {
+    let concerned = unready.iter().filter(|pod| is_concerned(&pod.obstacle));
+    grouped(&concerned.collect::<Vec<_>>(), facts)
 }
 
 fn is_leaving(obstacle: &Obstacle) -> bool {
@@ -332,14 +341,11 @@ fn by_pods(
     guarded: &GuardedPods,
     facts: &ClusterFacts,
 ) -> Vec<ChainEnd> {
-    let (leaving, staying): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =
-        unready.iter().partition(|pod| is_leaving(&pod.obstacle));
-    let (passing, stuck): (Vec<&UnreadyPod<'_>>, Vec<&UnreadyPod<'_>>) =
-        staying.into_iter().partition(|pod| pod.obstacle.passes());
     let missing = guarded.incomplete_owners.iter().cloned().map(FirstCause::NotCreated);
     let missing: Vec<ChainEnd> = missing.map(ChainEnd::from).collect();
-    let of = |pods: &[&UnreadyPod<'_>]| grouped(pods, facts);
-    let found = [of(&stuck), missing, of(&passing), of(&leaving)].into_iter().find(|ends| !ends.is_empty());
+    let passing = among(unready, facts, |obstacle| !is_leaving(obstacle) && obstacle.passes());
+    let leaving = among(unready, facts, is_leaving);
+    let found = [stuck(unready, facts), missing, passing, leaving].into_iter().find(|ends| !ends.is_empty());
     found.unwrap_or_else(|| {
         let status = object.status.clone().unwrap_or_default();
         let has_evicted = status.disrupted_pods.is_some_and(|pods| !pods.is_empty());

@@ -32,18 +32,18 @@ pub async fn read(cluster: &Cluster, known: &[KnownOutages]) -> BTreeMap<String,
     let mut facts = ClusterFacts::default();
     add_seen(&mut facts, known.iter().map(|known| &*known.maintenance), cluster).await;
     let now = Timestamp::now();
-    let found = |known: &KnownOutages| lasting(&facts, node(&known.maintenance), now);
-    let unseen = |known: &KnownOutages, found: &[String]| {
-        known.down.iter().filter(|name| !found.contains(name)).cloned().collect::<Vec<String>>()
-    };
-    let missing: BTreeSet<String> = known.iter().flat_map(|known| unseen(known, &found(known))).collect();
-    let still = still_down(cluster, missing).await;
-    let of_maintenance = |known: &KnownOutages| {
-        let mut down = found(known);
-        down.extend(unseen(known, &down).into_iter().filter(|name| still.contains(name)));
-        (uid(&known.maintenance), down)
-    };
-    known.iter().map(of_maintenance).collect()
+    let mut down: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut unseen: Vec<(String, &String)> = Vec::new();
+    for known in known {
+        let (uid, found) = (uid(&known.maintenance), lasting(&facts, node(&known.maintenance), now));
+        unseen.extend(known.down.iter().filter(|name| !found.contains(name)).map(|name| (uid.clone(), name)));
+        down.insert(uid, found);
+    }
+    let still = still_down(cluster, unseen.iter().map(|(_, name)| (*name).clone()).collect()).await;
+    for (uid, name) in unseen.into_iter().filter(|(_, name)| still.contains(*name)) {
+        down.entry(uid).or_default().push(name.clone());
+    }
+    down
 }
 
 fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Vec<String> {

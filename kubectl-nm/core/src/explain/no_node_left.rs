@@ -65,9 +65,7 @@ impl NoNodeLeft {
         };
         (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, selection })
     }
-}
 
-impl NoNodeLeft {
     /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.
     #[must_use]
     pub fn without(self, excluded: &BTreeSet<String>) -> Self {

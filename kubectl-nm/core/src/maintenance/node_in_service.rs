@@ -8,17 +8,20 @@ const OF_CONDITIONS: &str = "node.kubernetes.io/";
 
 /// The node as it is without a maintenance or a cordon.
 pub(crate) fn in_service(node: &Node) -> Node {
-    without(node, |taint| {
-        [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT].contains(&taint.key.as_str())
-    })
+    without(node, is_of_maintenance)
 }
 
 /// The node as if it were in service and Ready.
 pub(crate) fn ready(node: &Node) -> Node {
-    let mut node = without(&in_service(node), |taint| taint.key.starts_with(OF_CONDITIONS));
+    let mut node = without(node, |taint| is_of_maintenance(taint) || taint.key.starts_with(OF_CONDITIONS));
     let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
     node.status.get_or_insert_default().conditions = Some(vec![ready]);
     node
+}
+
+/// Whether a maintenance or a cordon sets the taint.
+fn is_of_maintenance(taint: &Taint) -> bool {
+    [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT].contains(&taint.key.as_str())
 }
 
 /// The node without a cordon and without these taints.

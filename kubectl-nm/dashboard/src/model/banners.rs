@@ -114,7 +114,8 @@ impl Model {
         let open = self.opened();
         let rows = self.fleet.rows.all().filter(|_| open.is_none());
         let own = self.open_row();
-        let rows: Vec<&FleetRow> = rows.chain(&own).filter(|row| !self.fleet.down(row).is_empty()).collect();
+        let rows: Vec<&FleetRow> =
+            rows.chain(&own).filter(|row| !self.fleet.outages.of(row.key()).is_empty()).collect();
         let down = self.fleet.outages.of_all(rows.iter().map(|row| row.key()));
         let nodes: Vec<String> = rows.iter().map(|row| row.node.clone()).collect();
         let are = match down.len() {

@@ -91,7 +91,7 @@ impl DrawnRow for FleetRow {
                 return (right(&self.blocked.to_string(), column), Tone::Bad);
             }
             FleetColumn::Why => {
-                let is_bad = model.fleet.is_unready(self) || !model.fleet.down(self).is_empty();
+                let is_bad = model.fleet.is_unready(self) || !model.fleet.outages.of(self.key()).is_empty();
                 let tone = match (is_bad, self.is_blocked()) {
                     (true, _) => Tone::Bad,
                     (false, true) => Tone::Plain,

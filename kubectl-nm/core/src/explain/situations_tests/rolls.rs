@@ -205,17 +205,7 @@ fn a_drained_node_on_which_its_roll_works_returns_by_itself() {
     let ways = |status: Value| {
         let own = maintenance("n1", status, Some(&at_work()));
         let facts = ClusterFacts::of_maintenances([&own]);
-        let words = Words {
-            kubectl: "kubectl",
-            maintenance: "n1",
-            roll: Some("par"),
-            facts: &facts,
-            node: "n1",
-            budgets: &[],
-            subjects: &[],
-            allowed: 0,
-            now: NOW.parse().unwrap(),
-        };
+        let words = Words::of(&own, &facts, &[], "kubectl", NOW.parse().unwrap());
         let ways = words.ways_back(&["n1".to_owned()].into());
         (ways.wait(), ways.commands(&words))
     };

@@ -16,16 +16,16 @@ use kube::ResourceExt;
 use nm_core::args::duration::age;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
+use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, paused_words};
-use nm_core::maintenance::{State, uid};
 use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
 
 use crate::model::fleet::fleet_row::FleetRow;
-use crate::model::fleet::outages::Outages;
+use crate::model::fleet::outages::{Outages, may_have};
 use crate::model::lists::listing::{Listing, Row};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 
@@ -143,7 +143,7 @@ impl Fleet {
         self.note_halts();
         let Self { rows, marked, outages, tracker, .. } = self;
         marked.retain(|key| rows.get(key).is_some());
-        outages.retain(|uid| tracker.cache().get(uid).is_some());
+        outages.retain(|uid| tracker.cache().get(uid).is_some_and(|object| may_have(object)));
         self.blockers = self.count_blockers();
     }
 
@@ -230,7 +230,7 @@ impl Fleet {
     /// Why the node of a row is in its state, or what its drain has done to workloads; empty if there is nothing to add.
     pub(crate) fn why<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
         let why = self.why_in_state(row, now);
-        let down = self.down(row);
+        let down = self.outages.of(row.key());
         match down.len() {
             0 => why,
             _ if !why.is_empty() && row.state != Some(State::Drained) => why,
@@ -239,16 +239,6 @@ impl Fleet {
                 Cow::Owned(format!("down: {}{more}", first_names(down)))
             }
         }
-    }
-
-    /// The workloads that are down since pods left the node of a row.
-    pub(crate) fn down(&self, row: &FleetRow) -> &[String] {
-        if row.state == Some(State::Stopping) { &[] } else { self.outages.of(row.key()) }
-    }
-
-    /// The same of a maintenance.
-    pub(crate) fn down_of(&self, maintenance: &NodeMaintenance) -> &[String] {
-        if State::of(maintenance) == State::Stopping { &[] } else { self.outages.of(&uid(maintenance)) }
     }
 
     fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {

@@ -8,7 +8,7 @@ use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_command;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{Reconcilers, State, blocked_pods, roll_name};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods, roll_name, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -104,7 +104,7 @@ impl Model {
 
     /// The workloads that the drain has left without a ready pod.
     fn remedy_of_outages(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let down = self.fleet.down_of(maintenance);
+        let down = self.fleet.outages.of(&uid(maintenance));
         let node = &maintenance.spec.node_name;
         let advice = match down.len() {
             0 => return None,
