@@ -1,12 +1,8 @@
 //! Nodes are drained independently of each other.
-//!
-//! Only a sandbox logs the times, and has pods that take as long to terminate as a test wants.
 
 use std::time::Duration;
 
 use futures::future::join_all;
-use jiff::{SignedDuration, Timestamp};
-use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use kube_sandbox::faults::{Action, Rule, Target, When};
 use kube_sandbox::request_log::Entry;
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
@@ -17,60 +13,39 @@ use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
-/// How much longer four nodes may take while a fifth is blocked.
-const DELAY_LIMIT: f64 = 1.05;
-
-/// How long it takes to drain four nodes, whose pods take seconds to terminate: from the first maintenance to the last
-/// status.
-async fn four_nodes(cluster: &Cluster, workload: &Workload, nodes: &[String], round: &str) -> SignedDuration {
-    let pods = nodes.iter().map(|node| async move {
-        let slow = json!({"metadata": {"annotations": {STOP_DELAY: "4s"}}});
-        for index in 0..3 {
-            workload.pod_on(node, &format!("{round}-{node}-{index}"), slow.clone()).await;
-        }
-    });
-    join_all(pods).await;
-    let name = |node: &String| format!("{round}-{node}");
-    let names: Vec<String> = nodes.iter().map(name).collect();
-    join_all(nodes.iter().map(async |node| start(cluster, &name(node), node).await)).await;
-    join_all(names.iter().map(|name| until_drained(cluster, name))).await;
-    // After this, the log has every status write.
-    join_all(names.iter().map(|name| stop(cluster, name))).await;
-    let all = cluster.sandbox().unwrap().requests().all();
-    let about = |entry: &&Entry| entry.resource == "nodemaintenances" && names.contains(&entry.name);
-    let (first, last) = (
-        all.iter().find(about).unwrap().at,
-        all.iter().rfind(|entry| about(entry) && entry.verb == "patch" && entry.subresource == "status"),
-    );
-    let end: Timestamp = last.unwrap().at;
-    end.duration_since(first)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_node_does_not_delay_four_others() {
-    let Some(cluster) =
-        Cluster::sandbox_or_skip(5, "only a sandbox has pods that take seconds to terminate").await
-    else {
-        return;
-    };
+    let cluster = Cluster::start(5).await;
     let workload = Workload::new(&cluster, "alone").await;
     let stuck = node_of(&workload.pod_behind_budget("cart").await).to_owned();
-    let four: Vec<String> = cluster.nodes().await.into_iter().filter(|node| *node != stuck).collect();
-    let _reconciler = Reconciler::start(&cluster);
-    let mut ratios = Vec::new();
-    // Busy processors may delay a round. If one node waited for another, every round would be slow.
-    for round in 0..3 {
-        let alone = four_nodes(&cluster, &workload, &four, &format!("alone-{round}")).await;
-        start(&cluster, "e2e-stuck", &stuck).await;
-        until_blocked(&cluster, "e2e-stuck", BlockReason::DisruptionBudget).await;
-        let beside = four_nodes(&cluster, &workload, &four, &format!("beside-{round}")).await;
-        stop(&cluster, "e2e-stuck").await;
-        ratios.push(beside.as_secs_f64() / alone.as_secs_f64());
-        if ratios.iter().any(|ratio| *ratio <= DELAY_LIMIT) {
-            return;
-        }
+    let nodes = cluster.nodes().await;
+    let four: Vec<&String> = nodes.iter().filter(|node| **node != stuck).take(4).collect();
+    let pod = |node: &str, index: usize| format!("{node}-{index}");
+    // They terminate when this test lets them.
+    let held = json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e"]}});
+    for (node, index) in four.iter().flat_map(|node| (0..3).map(move |index| (node, index))) {
+        workload.pod_on(node, &pod(node, index), held.clone()).await;
     }
-    panic!("four nodes take longer while another is blocked: {ratios:?}");
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-stuck", &stuck).await;
+    until_blocked(&cluster, "e2e-stuck", BlockReason::DisruptionBudget).await;
+
+    // Neither the blocked pod nor the pods that terminate on another node keep a pod from its eviction.
+    join_all(four.iter().map(async |node| start(&cluster, node, node).await)).await;
+    for node in &four {
+        let all_terminate = |status: &NodeMaintenanceStatus| status.pod_counts.terminating == 3;
+        until_status(&cluster, node, "all its pods terminate", all_terminate).await;
+    }
+    // The last is drained while the others are not.
+    for node in four.iter().rev() {
+        for index in 0..3 {
+            workload.remove_finalizers(&pod(node, index)).await;
+        }
+        until_drained(&cluster, node).await;
+    }
+    until_blocked(&cluster, "e2e-stuck", BlockReason::DisruptionBudget).await;
+    join_all(four.iter().map(async |node| stop(&cluster, node).await)).await;
+    stop(&cluster, "e2e-stuck").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

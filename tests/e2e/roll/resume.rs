@@ -12,34 +12,66 @@ use super::running_roll::{RunningRoll, abort, blocked, change_annotation, guard,
 
 const COMMAND: &str = "echo {}; sleep 0.2";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_roll_that_is_killed_in_any_step_is_continued_by_another_program() {
+/// Kills the program of a roll of two nodes once the first is in a step, and continues it with another.
+async fn is_continued_after(step: &str) {
     let (cluster, nodes, _reconciler) = pool(3).await;
-    for (at, step) in
-        ["Draining", "Acting", "Rejoining", "Checking", "Returning", "Recovering", "Soaking", "Done"]
-            .iter()
-            .enumerate()
-    {
-        let name = format!("killed-{at}");
-        let mut roll = RunningRoll::begin(&cluster, &name, &nodes[..2], &["--run", COMMAND, "--soak", "1s"]);
-        let line = roll.until(step, |line| line["step"] == *step).await;
-        let first = line["node"].as_str().unwrap().to_owned();
-        roll.crash().await;
-        let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", COMMAND, "--take-over"]);
-        assert_eq!(resumed.end().await, Some(0), "{step}: {:#?}", resumed.lines);
-        let runs = resumed.output(&first).len();
-        // A step that is shown is recorded: the command runs again only if its end was not.
-        let again = usize::from(["Draining", "Acting"].contains(step));
-        assert!(
-            runs <= 1 && (*step == "Acting" || runs == again),
-            "{step}: the command of {first} ran {runs} times"
-        );
-        let other = other(&nodes[..2], &first);
-        assert_eq!(resumed.output(other), [other], "{step}: {:#?}", resumed.lines);
-        for node in &nodes[..2] {
-            assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{step}: {node}");
-        }
+    let mut roll = RunningRoll::begin(&cluster, "killed", &nodes[..2], &["--run", COMMAND, "--soak", "1s"]);
+    let line = roll.until(step, |line| line["step"] == *step).await;
+    let first = line["node"].as_str().unwrap().to_owned();
+    roll.crash().await;
+    let mut resumed = RunningRoll::resume(&cluster, "killed", &["--run", COMMAND, "--take-over"]);
+    assert_eq!(resumed.end().await, Some(0), "{:#?}", resumed.lines);
+    let runs = resumed.output(&first).len();
+    // A step that is shown is recorded: the command runs again only if its end was not.
+    let again = usize::from(["Draining", "Acting"].contains(&step));
+    assert!(runs <= 1 && (step == "Acting" || runs == again), "the command of {first} ran {runs} times");
+    let other = other(&nodes[..2], &first);
+    assert_eq!(resumed.output(other), [other], "{:#?}", resumed.lines);
+    for node in &nodes[..2] {
+        assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "{node}");
     }
+}
+
+// A test for each step, because each waits for its rolls most of the time.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_a_node_drains_is_continued_by_another_program() {
+    is_continued_after("Draining").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_during_its_command_is_continued_by_another_program() {
+    is_continued_after("Acting").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_a_node_rejoins_is_continued_by_another_program() {
+    is_continued_after("Rejoining").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_a_node_is_checked_is_continued_by_another_program() {
+    is_continued_after("Checking").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_a_node_returns_is_continued_by_another_program() {
+    is_continued_after("Returning").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_workloads_recover_is_continued_by_another_program() {
+    is_continued_after("Recovering").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_while_it_soaks_is_continued_by_another_program() {
+    is_continued_after("Soaking").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_that_is_killed_between_nodes_is_continued_by_another_program() {
+    is_continued_after("Done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
