@@ -19,7 +19,6 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
     let workload = Workload::new(&cluster, "tree").await;
     workload.deployment("web", 1).await;
     let node = node_of(&workload.until_running("web", 1).await[0]).to_owned();
-    let other = cluster.nodes().await.into_iter().find(|other| *other != node).unwrap();
     // Its replacement finds no node.
     let mut here = pinned_to(&node);
     here["tolerations"] = Value::Null;
@@ -34,9 +33,9 @@ async fn the_tree_shows_replacements_and_the_summary_of_a_drain_stays() {
         terminal.until_shown(shown).await;
     }
     let _reconciler = Reconciler::start(&cluster);
-    terminal.until_shown(&format!("on {other}")).await;
     terminal.until_shown("Unscheduled").await;
     let screen = terminal.until_shown("pods gone in").await;
+    terminal.until_shown(&format!("on {}", node_of(&workload.until_running("web", 1).await[0]))).await;
     assert!(screen.contains("0/1 ready") && screen.contains("lowest 0/1"), "{screen}");
     for (rows, columns) in [(30, 45), (30, 80), (30, 120), (40, 200)] {
         terminal.resize(rows, columns);
