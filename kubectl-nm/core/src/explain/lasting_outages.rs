@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
+use crate::explain::bounded_requests::MAX_CONCURRENT;
 use crate::explain::cluster_facts::{ClusterFacts, Outage, Workload};
-use crate::explain::read_facts::MAX_CONCURRENT;
 use crate::explain::read_outages::{add_seen, down_in};
 use crate::maintenance::{node, uid};
 

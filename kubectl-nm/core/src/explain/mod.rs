@@ -1,6 +1,7 @@
 //! Why a maintenance makes no progress, and how to fix each cause.
 
 mod anti_affinity;
+mod bounded_requests;
 mod budget_causes;
 pub mod cause;
 mod cause_wording;
@@ -21,6 +22,7 @@ pub mod pending_claim;
 mod probe_delay;
 pub mod read_facts;
 pub mod read_outages;
+mod read_warnings;
 pub mod remedy;
 mod returned_pods;
 pub mod roll_causes;

@@ -1,54 +1,39 @@
 //! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::{NamespaceResourceScope, Selector};
-use kube::{Resource, ResourceExt};
+use kube::core::Selector;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::{NodeMaintenance, PodReference};
-use serde::de::DeserializeOwned;
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
-use crate::error::Error;
+use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, get, list, within_timeout};
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
 use crate::explain::first_cause::owner_of;
-use crate::explain::obstacle::{Obstacle, PodWarning};
-use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim};
+use crate::explain::obstacle::Obstacle;
+use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
 use crate::maintenance::node;
 
 /// How many budgets are read at most.
 const MAX_BUDGETS: usize = 50;
 
-/// How many budgets are read at the same time.
-pub(super) const MAX_CONCURRENT: usize = 8;
-
-/// How many pods of a budget are read. Of a larger workload, the rest is unseen.
-pub(super) const MAX_PODS: u32 = 1000;
-
-/// Of how many pods the events are read, and how many owners, of each budget.
-pub(super) const MAX_DETAILS: usize = 3;
-
 /// Of how many claims the volumes are read at most.
 const MAX_CLAIMS: usize = 20;
-
-/// How many events about an object, or about the pods of a namespace, are read at most.
-pub(super) const MAX_EVENTS: u32 = 100;
 
 /// How many nodes are read one by one at most. To read more, all nodes are listed, unless that fails.
 const MAX_SINGLE_NODES: usize = 50;
@@ -61,9 +46,6 @@ const MAX_SINGLE_READ: Duration = Duration::from_secs(30);
 
 /// Of how many nodes the terminating pods are read at most.
 const MAX_TERMINATING: usize = 100;
-
-/// How long one request may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads what has to be known to explain these maintenances. `all` are the maintenances of the cluster.
 pub async fn read<'a>(
@@ -260,64 +242,6 @@ fn has_more(obstacle: &Obstacle) -> bool {
     is_unscheduled(obstacle) || matches!(obstacle, Starting | FirstProbe { .. } | ReadinessProbe { .. })
 }
 
-fn is_unscheduled(obstacle: &Obstacle) -> bool {
-    matches!(obstacle, Obstacle::Unschedulable(_) | Obstacle::Unscheduled)
-}
-
-/// The warnings about a pod. One that is not scheduled may have claims without a volume.
-pub(super) async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarning> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let obstacle = Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH);
-    if !obstacle.as_ref().is_some_and(is_unscheduled) {
-        return warnings(cluster, &namespace, &pod.uid().unwrap_or_default()).await;
-    }
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claims = volumes.filter_map(|volume| {
-        let of_template = || Some(format!("{}-{}", pod.name_any(), volume.name));
-        let name = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
-        let name = name.or_else(|| volume.ephemeral.as_ref().and_then(|_| of_template()))?;
-        Some(PodReference { namespace: namespace.clone(), name })
-    });
-    let claims = join_all(claims.take(MAX_DETAILS).map(|claim| pending_claim(cluster, claim))).await;
-    let warning = |claim| PodWarning { claim: Some(claim), ..PodWarning::default() };
-    claims.into_iter().flatten().map(warning).collect()
-}
-
-/// Why a claim has no volume; none if it has one, or if that is not known.
-async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<PendingClaim> {
-    let found = get::<PersistentVolumeClaim>(cluster, "persistentvolumeclaims", &claim).await.ok()?;
-    let Some(found) = found else {
-        return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim });
-    };
-    if found.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Pending") {
-        return None;
-    }
-    let class = found.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
-    let class = class.filter(|name| !name.is_empty());
-    let with = |why: NoVolume| Some(PendingClaim { claim: claim.clone(), class: class.clone(), why });
-    if let Some(name) = &class {
-        let classes: Api<StorageClass> = Api::all(cluster.client());
-        let asked = "get storageclasses.storage.k8s.io";
-        let request = cluster.request(asked, async || classes.get_opt(name).await);
-        match within_timeout(asked, request).await {
-            Ok(None) => return with(NoVolume::NoClass),
-            Ok(Some(class)) if class.provisioner == NO_PROVISIONER => return with(NoVolume::NoProvisioner),
-            _ => {}
-        }
-    }
-    let about = format!("involvedObject.uid={}", found.uid().unwrap_or_default());
-    let event = events(cluster, &claim.namespace, &about).await.pop()?;
-    let message = event.message.unwrap_or_default();
-    match event.reason.as_deref() {
-        // The pod has to be scheduled first.
-        Some("WaitForFirstConsumer" | "WaitForPodScheduled") => None,
-        Some("Provisioning" | "ExternalProvisioning" | "ExternalProvisioner") => {
-            with(NoVolume::Awaited(found.creation_timestamp()?.0, message))
-        }
-        _ => with(NoVolume::Failed(message)),
-    }
-}
-
 /// The controllers of pods, each with a pod of it.
 fn controllers(pods: &[Pod]) -> Vec<(OwnerReference, &Pod)> {
     let mut seen = BTreeSet::new();
@@ -355,40 +279,6 @@ async fn incomplete(
     (missing > 0).then_some(IncompleteOwner { owner: owner_of(pod)?, missing, message })
 }
 
-/// The warnings about an object, the newest last. None without access, because they only add to what pods show.
-async fn warnings(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<PodWarning> {
-    let found = events(cluster, namespace, &format!("type=Warning,involvedObject.uid={uid}")).await;
-    let warning = |event: Event| PodWarning {
-        first: event.first_timestamp.as_ref().map(|at| at.0),
-        reason: event.reason.unwrap_or_default(),
-        message: event.message.unwrap_or_default().trim().to_owned(),
-        claim: None,
-    };
-    found.into_iter().map(warning).collect()
-}
-
-/// The events that these fields select, the newest last. None without access.
-async fn events(cluster: &Cluster, namespace: &str, fields: &str) -> Vec<Event> {
-    let mut found = some_events(cluster, namespace, fields).await.unwrap_or_default().0;
-    let at = |event: &Event| {
-        let seen = event.last_timestamp.as_ref().map(|at| at.0);
-        seen.or_else(|| event.event_time.as_ref().map(|at| at.0))
-    };
-    found.sort_by_key(at);
-    found
-}
-
-/// Up to [`MAX_EVENTS`] events that these fields select, and whether there are more.
-pub(super) async fn some_events(
-    cluster: &Cluster,
-    namespace: &str,
-    fields: &str,
-) -> Result<(Vec<Event>, bool), Unseen> {
-    let events: Api<Event> = Api::namespaced(cluster.client(), namespace);
-    let which = ListParams::default().fields(fields).limit(MAX_EVENTS);
-    page(cluster, &events, "list events", which).await
-}
-
 /// The pods that are terminating on a node. A node may have thousands of others: they are dropped page by page.
 async fn terminating_on(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unseen> {
     let on_node = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE_SIZE);
@@ -399,58 +289,4 @@ async fn terminating_on(cluster: &Cluster, node: &str) -> Result<Vec<Pod>, Unsee
     };
     let what = "list pods";
     within_timeout(what, list_pages(&Api::all(cluster.client()), cluster, what, on_node, add)).await
-}
-
-async fn get<K>(cluster: &Cluster, resource: &str, name: &PodReference) -> Result<Option<K>, Unseen>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(cluster.client(), &name.namespace);
-    let asked = format!("get {resource}");
-    within_timeout(&asked, cluster.request(&asked, async || api.get_opt(&name.name).await)).await
-}
-
-pub(super) async fn list<K>(
-    cluster: &Cluster,
-    api: &Api<K>,
-    asked: &str,
-    which: ListParams,
-) -> Result<Vec<K>, Unseen>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let is_limited = which.limit.is_some();
-    let (items, is_cut) = page(cluster, api, asked, which).await?;
-    if is_limited && is_cut && asked == "list pods" {
-        return Err(Unseen::Failed(asked.to_owned(), format!("there are more than {MAX_PODS}")));
-    }
-    Ok(items)
-}
-
-/// The objects of a list up to its limit, and whether there are more.
-pub(super) async fn page<K>(
-    cluster: &Cluster,
-    api: &Api<K>,
-    asked: &str,
-    which: ListParams,
-) -> Result<(Vec<K>, bool), Unseen>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let list = within_timeout(asked, cluster.request(asked, async || api.list(&which).await)).await?;
-    let is_cut = list.metadata.continue_.as_deref().is_some_and(|token| !token.is_empty());
-    Ok((list.items, is_cut))
-}
-
-async fn within_timeout<T>(
-    asked: &str,
-    request: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Unseen> {
-    let failed = |why: String| Unseen::Failed(asked.to_owned(), why);
-    match tokio::time::timeout(TIMEOUT, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if error.is_forbidden() => Err(Unseen::Forbidden(asked.to_owned())),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("no answer within {} s", TIMEOUT.as_secs()))),
-    }
 }

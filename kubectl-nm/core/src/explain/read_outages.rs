@@ -14,14 +14,13 @@ use kube::api::ListParams;
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
+use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, list, page};
 use crate::explain::cluster_facts::{
     ClusterFacts, FailedJob, Outage, OutageGap, StoppedPod, Unseen, Workload,
 };
 use crate::explain::obstacle::PodWarning;
-use crate::explain::read_facts::{
-    MAX_CONCURRENT, MAX_DETAILS, MAX_PODS, is_unschedulable, list, page, read_nodes, some_events,
-    warnings_about,
-};
+use crate::explain::read_facts::{is_unschedulable, read_nodes};
+use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, node, pods_gone, status};
 
