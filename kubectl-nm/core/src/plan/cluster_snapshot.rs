@@ -1,6 +1,6 @@
 //! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 
 use futures::future::join_all;
@@ -48,8 +48,8 @@ pub struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     /// The disruption budgets; empty without access.
     pub budgets: Vec<PodDisruptionBudget>,
-    /// The budgets that count more pods once workloads have created them.
-    pub(super) growing: BTreeSet<BudgetKey>,
+    /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
+    pub(super) growing: BTreeMap<BudgetKey, bool>,
     pub(crate) volumes: Volumes,
     /// The virtual machines, if pods on planned nodes run any.
     pub(crate) machines: Vec<VirtualMachineInstance>,

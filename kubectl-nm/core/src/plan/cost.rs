@@ -124,14 +124,14 @@ async fn plan(
     if is_denied.unwrap_or(false) {
         planning.deny_deletion().map_err(failed)?;
     }
-    spread(&planning.to_evict(), &mut answers);
+    spread(&planning.to_evict(), planning.snapshot.budgets.is_empty(), &mut answers);
     let mut report = planning.report(&answers);
     report.unknown.extend(missing);
     Ok(report)
 }
 
-/// Takes the denial of one pod of a kind for the answer to the others.
-fn spread(pods: &[&Arc<DrainPod>], answers: &mut HashMap<String, EvictionOutcome>) {
+/// Takes the denial of one pod of a kind for the answer to the others. That of a budget counts only if no budget is known.
+fn spread(pods: &[&Arc<DrainPod>], is_without_budgets: bool, answers: &mut HashMap<String, EvictionOutcome>) {
     let denied: HashMap<PodKind, EvictionOutcome> = pods
         .iter()
         .filter_map(|pod| {
@@ -141,7 +141,7 @@ fn spread(pods: &[&Arc<DrainPod>], answers: &mut HashMap<String, EvictionOutcome
                 EvictionOutcome::RefusedByWebhook { .. }
                     | EvictionOutcome::RefusedByPolicy { .. }
                     | EvictionOutcome::Unknown(_)
-            );
+            ) || (is_without_budgets && matches!(answer, EvictionOutcome::RefusedByBudget(_)));
             Some((PodKind::of(pod)?, answer.clone())).filter(|_| is_alike)
         })
         .collect();

@@ -144,6 +144,28 @@ async fn what_could_not_be_read_is_said_once_and_is_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_refusal_of_a_budget_that_may_not_be_read_stands_for_the_others_of_the_workload() {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o", "controller": true}]);
+    let pod = move |name: &str| {
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        json!({"metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": owner},
+            "spec": {"nodeName": "n1", "containers": []}, "status": ready})
+    };
+    let pods = json!([pod("a"), pod("b")]);
+    let cause = json!({"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"});
+    let refusal = json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429,
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.", "details": {"causes": [cause]}});
+    let (lines, _) = cost(move |method, path| match path {
+        "/api/v1/pods" => Some(items(&pods)),
+        "/apis/policy/v1/poddisruptionbudgets" => Some(failure(403, "Forbidden", "x")),
+        _ if method == "POST" => Some((429, refusal.clone())),
+        _ => None,
+    })
+    .await;
+    assert!(lines.iter().any(|line| line.starts_with("never leaves: shop/a, shop/b: ")), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_denial_of_one_pod_of_a_workload_stands_for_the_others() {
     let pods = || {
         let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o", "controller": true}]);

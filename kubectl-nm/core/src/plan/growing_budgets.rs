@@ -19,8 +19,8 @@ use crate::plan::snapshot_pods::SnapshotPods;
 /// How many workloads are read at most.
 const MAX_WORKLOADS: usize = 50;
 
-/// More missing pods of a workload make no difference.
-const MAX_MISSING: i32 = 1_000_000;
+/// More pods of a workload make no difference.
+const MAX_COUNTED: i32 = 1_000_000;
 
 /// A workload that controls pods itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,12 +30,22 @@ struct Workload {
     name: String,
 }
 
-/// The budget, if its controller has not counted yet, or if some of the pods that there are only start, and its
-/// `minAvailable` is a number, with which those that are still to be created do not count.
-pub(super) fn growing(budget: &PodDisruptionBudget) -> Option<BudgetKey> {
+/// How many pods a workload wants, and how many of them it is still to create.
+#[derive(Debug, Clone, Copy, Default)]
+struct PodNumbers {
+    wanted: i32,
+    missing: i32,
+}
+
+/// The budget, if its controller has not counted yet, or if it is `known` to count more pods later. If that is not known, it may
+/// if some of the pods that there are only start, and its `minAvailable` is a number, with which those that are still to be
+/// created do not count.
+pub(super) fn growing(budget: &PodDisruptionBudget, known: &BTreeMap<BudgetKey, bool>) -> Option<BudgetKey> {
     let (view, status) = (Budget::from(budget), budget.status.clone().unwrap_or_default());
-    let is_starting = counts_existing(budget) && status.current_healthy < status.expected_pods;
-    (!view.is_processed() || is_starting).then(|| view.version().key.clone())
+    let key = view.version().key.clone();
+    let is_starting = || counts_existing(budget) && status.current_healthy < status.expected_pods;
+    let grows = known.get(&key).copied().unwrap_or_else(is_starting);
+    (!view.is_processed() || grows).then_some(key)
 }
 
 /// Whether its `minAvailable` is a number of pods.
@@ -44,37 +54,52 @@ fn counts_existing(budget: &PodDisruptionBudget) -> bool {
     matches!(minimum, Some(IntOrString::Int(_)))
 }
 
-/// The budgets that demand as many pods as there are, and that will have more than they demand once their workloads have created
-/// all of theirs.
+/// Whether the budgets that demand as many pods as there are will have more than they demand once their workloads have created
+/// all of theirs. Without access to a workload, that is left out.
 pub(super) async fn read(
     pods: Option<&SnapshotPods>,
     budgets: &[PodDisruptionBudget],
     cluster: &Cluster,
-) -> Result<BTreeSet<BudgetKey>, Error> {
+) -> Result<BTreeMap<BudgetKey, bool>, Error> {
     let of_number = budgets.iter().filter(|budget| counts_existing(budget));
     let exhausted = of_number.map(|object| (Budget::from(object), object));
     let exhausted: Vec<_> = exhausted.filter(|(budget, _)| budget.is_unsatisfiable()).collect();
     if exhausted.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(BTreeMap::new());
     }
     let planned = pods.iter().flat_map(|pods| pods.planned.values().flatten());
     let planned: Vec<DrainPod> = planned.map(|pod| DrainPod::from(&**pod)).collect();
-    let of_budget = |budget: &Budget| -> BTreeSet<Workload> {
-        planned.iter().filter(|pod| budget.guards(pod)).filter_map(workload).collect()
+    // None if something else creates some of its pods.
+    let of_budget = |budget: &Budget| -> Option<BTreeSet<Workload>> {
+        let mut guarded = planned.iter().filter(|pod| budget.guards(pod)).peekable();
+        guarded.peek()?;
+        guarded.filter(|pod| pod::controller(pod).is_some()).map(workload).collect()
     };
+    let exhausted = exhausted.into_iter().filter_map(|(budget, object)| {
+        let workloads = of_budget(&budget)?;
+        Some((budget, object, workloads))
+    });
+    let exhausted: Vec<_> = exhausted.collect();
     let wanted: BTreeSet<Workload> =
-        exhausted.iter().flat_map(|(budget, _)| of_budget(budget)).take(MAX_WORKLOADS).collect();
+        exhausted.iter().flat_map(|(_, _, workloads)| workloads.clone()).take(MAX_WORKLOADS).collect();
     let read = async |workload: Workload| {
-        let missing = missing_pods(&workload, cluster).await?;
-        Ok::<_, Error>((workload, missing))
+        let numbers = numbers(&workload, cluster).await?;
+        Ok::<_, Error>(numbers.map(|numbers| (workload, numbers)))
     };
-    let missing = stream::iter(wanted).map(read).buffered(MAX_CONCURRENT);
-    let missing: BTreeMap<Workload, i32> = missing.try_collect().await?;
-    let grows = |(budget, object): (Budget, &PodDisruptionBudget)| {
+    let read: Vec<Option<(Workload, PodNumbers)>> =
+        stream::iter(wanted).map(read).buffered(MAX_CONCURRENT).try_collect().await?;
+    let numbers: BTreeMap<Workload, PodNumbers> = read.into_iter().flatten().collect();
+    let grows = |(budget, object, workloads): (Budget, &PodDisruptionBudget, BTreeSet<Workload>)| {
         let status = object.status.as_ref()?;
-        let missing: i32 = of_budget(&budget).iter().filter_map(|workload| missing.get(workload)).sum();
-        let grows = status.expected_pods.saturating_add(missing) > status.desired_healthy;
-        grows.then(|| budget.version().key.clone())
+        let mut all = PodNumbers::default();
+        for workload in &workloads {
+            let of_one = numbers.get(workload)?;
+            all.wanted = all.wanted.saturating_add(of_one.wanted);
+            all.missing = all.missing.saturating_add(of_one.missing);
+        }
+        // It may not have counted the last pods that were created.
+        let expected = status.expected_pods.saturating_add(all.missing).max(all.wanted);
+        Some((budget.version().key.clone(), expected > status.desired_healthy))
     };
     Ok(exhausted.into_iter().filter_map(grows).collect())
 }
@@ -90,8 +115,8 @@ fn workload(pod: &DrainPod) -> Option<Workload> {
     })
 }
 
-/// How many pods the workload is still to create; none without access.
-async fn missing_pods(workload: &Workload, cluster: &Cluster) -> Result<i32, Error> {
+/// The numbers of a workload; none without access.
+async fn numbers(workload: &Workload, cluster: &Cluster) -> Result<Option<PodNumbers>, Error> {
     let Workload { namespace, is_set, name } = workload;
     let numbers = if *is_set {
         let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
@@ -107,11 +132,13 @@ async fn missing_pods(workload: &Workload, cluster: &Cluster) -> Result<i32, Err
         })
     };
     match numbers {
-        Ok(None) => Ok(0),
+        Ok(None) => Ok(Some(PodNumbers::default())),
         Ok(Some((wanted, there))) => {
-            Ok(wanted.unwrap_or(1).saturating_sub(there.unwrap_or_default()).clamp(0, MAX_MISSING))
+            let wanted = wanted.unwrap_or(1).clamp(0, MAX_COUNTED);
+            let missing = wanted.saturating_sub(there.unwrap_or_default()).clamp(0, MAX_COUNTED);
+            Ok(Some(PodNumbers { wanted, missing }))
         }
-        Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(0),
+        Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -133,7 +160,7 @@ mod tests {
         .unwrap()
     }
 
-    async fn read_with(minimum: Value, answer: (u16, Value)) -> usize {
+    async fn read_with(minimum: Value, answer: (u16, Value)) -> Option<bool> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6c4", "uid": "o", "controller": true});
         let pod = json!({"metadata": {"namespace": "shop", "name": "web-6c4-a", "uid": "u", "labels": {"app": "web"},
             "ownerReferences": [owner]}, "spec": {"nodeName": "n1", "containers": []}});
@@ -144,7 +171,7 @@ mod tests {
             assert_eq!(path, "/apis/apps/v1/namespaces/shop/replicasets/web-6c4");
             answer.clone()
         });
-        read(Some(&pods), &[budget(&minimum)], &cluster).await.unwrap().len()
+        read(Some(&pods), &[budget(&minimum)], &cluster).await.unwrap().into_values().next()
     }
 
     #[tokio::test]
@@ -155,13 +182,13 @@ mod tests {
                 json!({"metadata": {"name": "web-6c4"}, "spec": {"replicas": wanted}, "status": {"replicas": 1}}),
             )
         };
-        assert_eq!(read_with(json!(1), set(2)).await, 1);
-        assert_eq!(read_with(json!(1), set(1)).await, 0);
-        assert_eq!(read_with(json!(2), set(2)).await, 0, "it demands all of them then, too");
-        assert_eq!(read_with(json!(2), set(3)).await, 1);
-        assert_eq!(read_with(json!("100%"), set(2)).await, 0, "it counts the pods that are wanted");
-        assert_eq!(read_with(json!(1), failure(403, "Forbidden", "no")).await, 0);
-        assert_eq!(read_with(json!(1), failure(404, "NotFound", "no")).await, 0);
+        assert_eq!(read_with(json!(1), set(2)).await, Some(true));
+        assert_eq!(read_with(json!(1), set(1)).await, Some(false));
+        assert_eq!(read_with(json!(2), set(2)).await, Some(false), "it demands all of them then, too");
+        assert_eq!(read_with(json!(2), set(3)).await, Some(true));
+        assert_eq!(read_with(json!("100%"), set(2)).await, None, "it counts the pods that are wanted");
+        assert_eq!(read_with(json!(1), failure(403, "Forbidden", "no")).await, None);
+        assert_eq!(read_with(json!(1), failure(404, "NotFound", "no")).await, Some(false));
     }
 
     #[test]
@@ -173,7 +200,8 @@ mod tests {
             let metadata = json!({"name": "web", "namespace": "shop", "generation": 1});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
         };
-        assert_eq!(growing(&budget(1)), None);
-        assert!(growing(&budget(0)).is_some(), "its controller may not have counted them yet");
+        let none = BTreeMap::new();
+        assert_eq!(growing(&budget(1), &none), None);
+        assert!(growing(&budget(0), &none).is_some(), "its controller may not have counted them yet");
     }
 }

@@ -1,6 +1,6 @@
 //! What a drain would harm: the part of a plan that is said before it begins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::node_fit::Unfit;
@@ -61,10 +61,12 @@ pub enum Harm {
         /// The pods.
         pods: Vec<PodReference>,
     },
-    /// These pods never leave as things are.
+    /// These pods, or some of them, never leave as things are.
     NeverLeave {
         /// The pods.
         pods: Vec<PodReference>,
+        /// How many of them never leave; which ones is not decided if others do.
+        count: usize,
         /// Why.
         reason: BlockReason,
         /// The same as a message.
@@ -176,16 +178,31 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
         if is_over_soon {
             continue;
         }
-        let pods = vec![pod::reference(&expected.pod)];
+        let (pods, count) = match budget_of(expected, forecast).filter(|budget| budget.short_of > 0) {
+            Some(budget) => (unplaced_of(budget, forecast, report), budget.short_of),
+            None => (vec![pod::reference(&expected.pod)], 1),
+        };
         let mut message = message.trim_end_matches('.').to_owned();
         if budget_of(expected, forecast)
             .is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget))
         {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
-        add(&mut found, Harm::NeverLeave { pods, reason: *reason, message });
+        add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message });
     }
     found
+}
+
+/// The pods of a budget whose replacements fit on no other node.
+fn unplaced_of(budget: &BudgetForecast, forecast: &Forecast, report: &PlanReport) -> Vec<PodReference> {
+    let guarded = forecast.pods.iter().filter(|pod| pod.guarded_by.as_ref() == Some(&budget.budget));
+    let unplaced: BTreeSet<&PodReference> = report
+        .capacity
+        .iter()
+        .flat_map(|capacity| &capacity.unplaced)
+        .flat_map(|group| &group.pods)
+        .collect();
+    guarded.map(|pod| pod::reference(&pod.pod)).filter(|pod| unplaced.contains(pod)).collect()
 }
 
 fn budget_of<'a>(expected: &PodForecast, forecast: &'a Forecast) -> Option<&'a BudgetForecast> {
@@ -257,9 +274,14 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
                 return extend(pods, more);
             }
             (
-                Harm::NeverLeave { pods, reason, message },
-                Harm::NeverLeave { pods: more, reason: same, message: text },
-            ) if reason == same && message == text => return extend(pods, more),
+                Harm::NeverLeave { pods, count, reason, message },
+                Harm::NeverLeave { pods: more, count: of_more, reason: same, message: text },
+            ) if reason == same && message == text => {
+                let before = pods.len();
+                extend(pods, more);
+                *count += (*of_more).min(pods.len() - before);
+                return;
+            }
             (known, harm) if known == harm => return,
             _ => {}
         }
@@ -343,7 +365,13 @@ impl Harm {
                 let whose = if pods.len() == 1 { "the object" } else { "the objects" };
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
-            Self::NeverLeave { pods, reason, message } => {
+            Self::NeverLeave { pods, count, message, .. } if *count < pods.len() => {
+                let verb = if *count == 1 { "leaves" } else { "leave" };
+                let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
+                let line = line.with(Style::Bad, format!("never {verb}"));
+                line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
+            }
+            Self::NeverLeave { pods, reason, message, .. } => {
                 let stays = Lasting::of(*reason) == Lasting::UntilAllowed;
                 let line = bad(if stays { "stays blocked: " } else { "never leaves: " });
                 line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
@@ -386,8 +414,8 @@ impl Harm {
             Self::Finalizer { name, pods } => {
                 json!({"harm": "Finalizer", "pods": pods, "finalizer": name})
             }
-            Self::NeverLeave { pods, reason, message } => {
-                json!({"harm": "NeverLeaves", "pods": pods, "reason": reason, "message": message})
+            Self::NeverLeave { pods, count, reason, message } => {
+                json!({"harm": "NeverLeaves", "pods": pods, "count": count, "reason": reason, "message": message})
             }
             Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),
         }

@@ -151,6 +151,28 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
 }
 
 #[test]
+fn of_pods_whose_replacements_fit_nowhere_those_beyond_what_their_budget_allows_are_counted_and_none_is_singled_out()
+ {
+    let budget = |expected: i32, desired: i32| {
+        json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+            "status": {"currentHealthy": expected, "desiredHealthy": desired, "expectedPods": expected,
+                "disruptionsAllowed": expected - desired}})
+    };
+    for (count, desired, expected) in [
+        (2, 1, "1 of 2 pods never leaves: shop/db-0, shop/db-1: "),
+        (4, 2, "2 of 4 pods never leave: shop/db-0, shop/db-1, shop/db-2 and 1 more: "),
+    ] {
+        let pods = (0..count).map(|at| pod(&format!("db-{at}"), &none())).collect();
+        let mut snapshot = snapshot(&["n1"], pods);
+        snapshot.budgets = vec![serde_json::from_value(budget(count, desired)).unwrap()];
+        let lines = shown(&report(&["n1"], None, snapshot, &[]));
+        let line = lines.iter().find(|line| line.contains("never leave")).unwrap();
+        let why = "budget shop/db waits for replacements that fit on no other node";
+        assert_eq!(*line, format!("{expected}{why}"), "{lines:?}");
+    }
+}
+
+#[test]
 fn pods_that_are_only_starting_under_their_budget_are_no_harm_that_never_ends() {
     let pod = |phase: &str, is_ready: bool| {
         let mut starting = (*pod("db-0", &none())).clone();
@@ -165,9 +187,12 @@ fn pods_that_are_only_starting_under_their_budget_are_no_harm_that_never_ends() 
             "status": {"observedGeneration": 1, "expectedPods": expected, "desiredHealthy": desired,
                 "currentHealthy": healthy, "disruptionsAllowed": 0}})
     };
-    let planned = |pod, budget: Value, answers: &[(&str, EvictionOutcome)]| {
+    let known = |grows: Option<bool>, pod, budget: Value, answers: &[(&str, EvictionOutcome)]| {
         let mut snapshot = harmless();
         snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+        let db =
+            nm_shared::cluster::disruption_budget::Budget::from(&snapshot.budgets[0]).version().key.clone();
+        snapshot.growing = grows.map(|grows| (db, grows)).into_iter().collect();
         snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![pod]);
         let report = report(&["n1"], None, snapshot, answers);
         let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
@@ -175,6 +200,7 @@ fn pods_that_are_only_starting_under_their_budget_are_no_harm_that_never_ends() 
         assert_eq!(is_never, plan.iter().any(|line| line.ends_with("until it is changed")), "{plan:?}");
         is_never
     };
+    let planned = |pod, budget, answers: &[(&str, EvictionOutcome)]| known(None, pod, budget, answers);
     // A StatefulSet creates its pods one by one, and this budget counts those that there are.
     let number = || json!({"minAvailable": 2});
     assert!(!planned(pod("Running", false), budget(number(), (1, 2, 0), 1), &[]));
@@ -182,6 +208,11 @@ fn pods_that_are_only_starting_under_their_budget_are_no_harm_that_never_ends() 
     // This one counts the replicas.
     assert!(planned(pod("Running", false), budget(json!({"maxUnavailable": 0}), (2, 2, 1), 1), &[]));
     assert!(!planned(pod("Running", true), budget(number(), (2, 2, 2), 2), &[]), "not counted yet");
+    // Its workloads are known to create no more pods.
+    let only = || budget(json!({"minAvailable": 1}), (1, 1, 0), 1);
+    assert!(!planned(pod("Running", false), only(), &[]));
+    assert!(!known(Some(true), pod("Running", false), only(), &[]));
+    assert!(known(Some(false), pod("Running", false), only(), &[]));
     // It was Pending when it was read, so that no budget mattered.
     let refused = [("db-0", EvictionOutcome::RefusedByBudget("needs 2".into()))];
     assert!(!planned(pod("Pending", false), budget(number(), (3, 2, 2), 1), &refused));
@@ -247,6 +278,7 @@ fn harms_of_drains_that_follow_each_other_are_said_once() {
     let lost = |names: &[&str]| Harm::EmptyDirData(names.iter().map(|name| of(name)).collect());
     let never = |name: &str, message: &str| Harm::NeverLeave {
         pods: vec![of(name)],
+        count: 1,
         reason: BlockReason::AdmissionWebhook,
         message: message.into(),
     };
@@ -254,6 +286,7 @@ fn harms_of_drains_that_follow_each_other_are_said_once() {
     let merged = merged([lost(&["a"]), zone(), never("a", "x"), lost(&["a", "b"]), zone(), never("b", "x")]);
     let both = Harm::NeverLeave {
         pods: vec![of("a"), of("b")],
+        count: 2,
         reason: BlockReason::AdmissionWebhook,
         message: "x".into(),
     };

@@ -197,8 +197,8 @@ impl PlanReport {
         let unready = unready(&nodes, forecast.as_ref(), snapshot);
         let lacking =
             snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
-        let growing = snapshot.budgets.iter().filter_map(growing_budgets::growing);
-        let growing = growing.chain(snapshot.growing.iter().cloned()).collect();
+        let growing = |budget| growing_budgets::growing(budget, &snapshot.growing);
+        let growing = snapshot.budgets.iter().filter_map(growing).collect();
         let wants_deletion = |name: &String| wants_deletion(name, requested, snapshot);
         let is_deletion_denied = snapshot.is_deletion_denied && planned.iter().any(wants_deletion);
         Self {

@@ -57,7 +57,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         pods: Some(known),
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
-        growing: BTreeSet::new(),
+        growing: BTreeMap::new(),
         volumes: Volumes::default(),
         machines: Vec::new(),
         jobs: Vec::new(),
