@@ -24,7 +24,7 @@ use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style};
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Suspension};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -52,7 +52,8 @@ Examples:
   kubectl nm status node-1 -o json";
 
 const EXIT_CODES: &str = "\
-The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping.
+The state is Requested, Planned, Queued, Draining, Blocked, Paused, Drained, Failed or Stopping. A failed or drained \
+maintenance that is paused has both words, as in Failed,Paused.
 Exit codes: 0, or 1 if a given node is not in maintenance.";
 
 /// Show the nodes in maintenance with their states and progress
@@ -258,7 +259,7 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
     let plain = |text: String| (Style::Plain, if text.is_empty() { String::from("<none>") } else { text });
     let mut row = vec![
         plain(node(object).to_owned()),
-        (state.style(), state.word().to_owned()),
+        (state.style(), state_words(object)),
         plain(status.phase.map(|_| format!("{}%", percent_gone(status))).unwrap_or_default()),
         blocked,
         plain(
@@ -272,6 +273,18 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }
     row
+}
+
+/// `Failed,Paused`: the state, and that the maintenance is paused if another state takes precedence. As kubectl joins the words
+/// about a node.
+fn state_words(object: &NodeMaintenance) -> String {
+    let state = State::of(object);
+    let is_paused = Suspension::in_status(status(object)) == Some(Suspension::Paused);
+    if is_paused && matches!(state, State::Failed | State::Drained) {
+        format!("{},{}", state.word(), State::Paused.word())
+    } else {
+        state.word().to_owned()
+    }
 }
 
 /// The first of the remaining pods, as kubectl cuts its lists: `shop/cart-0,shop/cart-1 + 9 more...`.

@@ -58,6 +58,24 @@ fn tables_look_as_in_kubectl() {
 }
 
 #[test]
+fn a_maintenance_that_failed_or_is_drained_and_is_paused_has_both_words() {
+    let conditions = |status: &str| {
+        serde_json::json!([{"type": "Suspended", "status": status, "reason": "Paused", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+    };
+    let state = |phase: &str, suspended: &str| {
+        let object =
+            with_status("n1", serde_json::json!({"phase": phase, "conditions": conditions(suspended)}));
+        let row = table(&[object], false, now())[1].to_string();
+        row.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(state("Failed", "True"), "Failed,Paused");
+    assert_eq!(state("Failed", "False"), "Failed");
+    assert_eq!(state("Succeeded", "True"), "Drained,Paused");
+    assert_eq!(state("Running", "True"), "Paused");
+}
+
+#[test]
 fn blocked_pods_are_printed_on_stderr() {
     let (mut out, captured) = output();
     in_table(&[with_status("n1", running(40, &[("cart-0", "m")]))], false, &mut out).unwrap();
