@@ -241,7 +241,7 @@ impl CommonCause {
         let down: Vec<String> = cause.down.into_iter().filter(|name| !known.down.contains(name)).collect();
         known.down.extend(down);
         known.pods.extend(cause.pods);
-        known.since = known.since.into_iter().chain(cause.since).min();
+        known.add_times(cause.since.into_iter().chain(cause.latest));
         known.refusals = known.refusals.saturating_add(cause.refusals);
         for (known, more) in [(&mut known.commands, cause.commands), (&mut known.unseen, cause.unseen)] {
             let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
@@ -422,13 +422,22 @@ fn print_paragraph(cause: &Cause, nodes: &[String], now: Timestamp, out: &mut Ou
     Ok(())
 }
 
+/// For how long: `for 3m, since 2026-01-02T03:04:05Z`. Not everything that it concerns may have begun then.
+fn lasts(cause: &Cause, now: Timestamp) -> Option<String> {
+    let time = |at: Timestamp| age(now.duration_since(at).as_secs());
+    let since = Timestamp::from_second(cause.since?.as_second()).ok()?;
+    let longest = time(since);
+    Some(if cause.latest.is_none_or(|latest| time(latest) == longest) {
+        format!("for {longest}, since {since}")
+    } else {
+        format!("for up to {longest}, the earliest since {since}")
+    })
+}
+
 /// The pods, since when, and how often they were refused: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; at least 3
 /// evictions were refused.`
 fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
-    let since = cause
-        .since
-        .and_then(|since| Timestamp::from_second(since.as_second()).ok())
-        .map(|since| format!("for {}, since {since}", age(now.duration_since(since).as_secs())));
+    let since = lasts(cause, now);
     let named = cause.pods.iter().take(MAX_PODS).cloned().collect::<Vec<_>>().join(", ");
     let more = match cause.pods.len().saturating_sub(MAX_PODS) {
         0 => String::new(),

@@ -149,11 +149,12 @@ Position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
 }
 
 #[test]
-fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_and_numbers_differ() {
+fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_times_and_numbers_differ() {
     let failed = |node: &str, pods: &[(&str, &str)], left: &str| {
         let mut status = running(50, pods);
         for pod in status["blockedPods"].as_array_mut().unwrap() {
             (pod["reason"], pod["budget"]) = (json!("Unmanaged"), json!(null));
+            pod["since"] = json!(if node == "n1" { "2026-01-02T03:04:05Z" } else { "2026-01-02T03:06:25Z" });
         }
         status["phase"] = json!("Failed");
         status["lastError"] = json!(format!("the drain timed out after 60 s, {left} left; pod shop/x: no"));
@@ -191,7 +192,7 @@ The drain timed out after 60 s.
 n1: When the drain failed: shop/a has no controller that would replace it, and --force=false keeps it.
 n2: When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
   Nodes n1, n2.
-  Blocks shop/a, shop/b, shop/c for 3m20s, since 2026-01-02T03:04:05Z; at least 9 evictions were refused.
+  Blocks shop/a, shop/b, shop/c for up to 3m20s, the earliest since 2026-01-02T03:04:05Z; at least 9 evictions were refused.
   No controller replaces the pod: delete it if you no longer need it:
     kubectl -n shop delete pod a
     kubectl -n shop delete pod b

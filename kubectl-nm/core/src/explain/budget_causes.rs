@@ -26,7 +26,7 @@ struct Kept<'a> {
     /// Whether the message also explains why a pod is not replaced first.
     is_not_surged: bool,
     pods: Vec<PodReference>,
-    since: Option<Timestamp>,
+    times: Vec<Timestamp>,
     refusals: i32,
     /// How many other pods are evicted before these; only while they wait for their turn.
     ahead: Option<i32>,
@@ -91,12 +91,21 @@ pub(super) fn waiting(
 impl<'a> Kept<'a> {
     fn new(budget: PodReference, numbers: &'a BudgetFacts, message: &'a str) -> Self {
         let pods = Vec::new();
-        Self { budget, numbers, message, is_not_surged: false, pods, since: None, refusals: 0, ahead: None }
+        Self {
+            budget,
+            numbers,
+            message,
+            is_not_surged: false,
+            pods,
+            times: Vec::new(),
+            refusals: 0,
+            ahead: None,
+        }
     }
 
     fn add(&mut self, pod: PodReference, since: Timestamp) {
         self.pods.push(pod);
-        self.since = Some(self.since.map_or(since, |known| known.min(since)));
+        self.times.push(since);
     }
 
     /// `PDB shop/cart needs 3, has 3.`
@@ -178,7 +187,7 @@ fn causes<'a>(
 impl Kept<'_> {
     /// The same, for another end of the chain.
     fn again(&self) -> Self {
-        Self { budget: self.budget.clone(), pods: self.pods.clone(), ..*self }
+        Self { budget: self.budget.clone(), pods: self.pods.clone(), times: self.times.clone(), ..*self }
     }
 }
 
@@ -217,14 +226,13 @@ impl Group<'_> {
         Cause {
             what: few_and_more(numbers, "budget").into_iter().chain(what).collect(),
             pods: pods.into_iter().collect(),
-            since: self.kept.iter().filter_map(|kept| kept.since).min(),
             refusals: self.kept.iter().fold(0, |sum: i32, kept| sum.saturating_add(kept.refusals)),
             unseen: self.unseen.iter().map(Unseen::sentence).collect(),
             advice,
             commands,
             passes,
             common: cause.cloned().map(CommonGround::FirstCause),
-            ..Cause::default()
+            ..Cause::of_times(self.kept.iter().flat_map(|kept| kept.times.iter().copied()))
         }
     }
 }

@@ -16,8 +16,10 @@ pub struct Cause {
     pub what: Vec<String>,
     /// The pods that it blocks or, if it passes, that the drain waits for.
     pub pods: Vec<String>,
-    /// When it started, for pods when the first became blocked; `None` if unknown.
+    /// When it started; for pods, workloads or nodes that it concerns since different times, the earliest. `None` if unknown.
     pub since: Option<Timestamp>,
+    /// The latest of these times.
+    pub latest: Option<Timestamp>,
     /// Total number of refused evictions of its pods: at least so many, because the status has the count once a minute.
     pub refusals: i32,
     /// What could not be read, and therefore is not known; sentences.
@@ -51,6 +53,22 @@ pub enum CommonGround {
     Outage(String),
     /// Why the replacements of workloads that are down are not Ready.
     Outages(Vec<FirstCause>),
+}
+
+impl Cause {
+    /// Adds times since when it concerns something.
+    pub fn add_times(&mut self, times: impl IntoIterator<Item = Timestamp>) {
+        let known = self.since.into_iter().chain(self.latest);
+        let all: Vec<Timestamp> = known.chain(times).collect();
+        (self.since, self.latest) = (all.iter().min().copied(), all.iter().max().copied());
+    }
+
+    /// A cause of which only these times are known.
+    pub(super) fn of_times(times: impl IntoIterator<Item = Timestamp>) -> Self {
+        let mut cause = Self::default();
+        cause.add_times(times);
+        cause
+    }
 }
 
 /// The first few distinct texts.

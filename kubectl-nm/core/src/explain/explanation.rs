@@ -212,11 +212,10 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
     };
     Cause {
         what: vec![what],
-        since: volumes.iter().map(|volume| volume.since.0).min(),
         advice: advice.to_owned(),
         commands: few(volumes.iter().map(describe)),
         passes: error.is_none(),
-        ..Cause::default()
+        ..Cause::of_times(volumes.iter().map(|volume| volume.since.0))
     }
 }
 
@@ -242,12 +241,11 @@ fn blocking(
     let after = |text: String| if begin.is_empty() { sentence(&text) } else { format!("{begin}{text}.") };
     let mut cause = Cause {
         what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
-        since: pods.iter().map(|pod| pod.since.0).min(),
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
         advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         pods: names,
-        ..Cause::default()
+        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
     if pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady) {
         offer_skip(&mut cause, maintenance, facts, kubectl, now);
@@ -285,7 +283,6 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     Some(Cause {
         what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        since: pods.iter().map(|pod| pod.since.0).min(),
         advice: String::from(if has_failed {
             "To evict them once the drain continues, remove the setting"
         } else {
@@ -293,7 +290,7 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         }),
         commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
         passes: true,
-        ..Cause::default()
+        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })
 }
 
@@ -308,11 +305,10 @@ fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
             others_of_node(next.ahead)
         )],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        since: pods.iter().map(|pod| pod.since.0).min(),
         advice: String::from("Wait until the pods before them have left; this shows how far they are"),
         commands: vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
         passes: true,
-        ..Cause::default()
+        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })
 }
 
@@ -332,12 +328,11 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
             "The pods of {workload} in {namespace} tolerate the cordon: they returned to the node and stay."
         )],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        since: pods.iter().map(|pod| pod.since.0).min(),
         advice: returned_pods::ADVICE.to_owned(),
         commands: few(pods.iter().map(|pod| returned_pods::edit(kubectl, pod))),
         passes: true,
         stays: true,
-        ..Cause::default()
+        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
     workloads.into_iter().map(cause).collect()
 }

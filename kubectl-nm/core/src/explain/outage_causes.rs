@@ -192,7 +192,6 @@ impl<'a> Group<'a> {
         };
         Cause {
             what,
-            since: self.outages.iter().map(|outage| outage.since()).min(),
             unseen,
             advice,
             commands,
@@ -200,7 +199,7 @@ impl<'a> Group<'a> {
             common: Some(common),
             is_outage: true,
             down,
-            ..Cause::default()
+            ..Cause::of_times(self.outages.iter().map(|outage| outage.since()))
         }
     }
 }

@@ -33,7 +33,6 @@ pub(super) fn surging(
                 .iter()
                 .map(|pod| format!("{} is replaced first. {}.", pod.reference(), surge_progress(pod)))),
             pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-            since: pods.iter().map(|pod| pod.since.0).min(),
             advice: String::from("The Deployment terminates each pod once its replacement is Ready"),
             commands: vec![format!(
                 "{kubectl} -n {} rollout status deployment/{}",
@@ -41,7 +40,7 @@ pub(super) fn surging(
                 shell_quoted(deployment)
             )],
             passes: true,
-            ..Cause::default()
+            ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
         };
         let name = |pod: &&SurgingPod| {
             let name = pod.replacement.as_ref()?.name.clone();
