@@ -9,7 +9,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
-use nm_core::explain::lasting_outages::KnownOutages;
+use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages};
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::Line;
@@ -75,7 +75,7 @@ pub(crate) enum Message {
         facts: Box<ClusterFacts>,
     },
     /// The workloads that drains have left without a ready pod, each with its namespace, by the uids of the maintenances.
-    Outages(BTreeMap<String, Vec<String>>),
+    Outages(BTreeMap<String, SeenOutages>),
     /// From the run of kubectl with this number.
     Output {
         id: u64,

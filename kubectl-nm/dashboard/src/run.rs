@@ -336,9 +336,9 @@ impl Dashboard<'_> {
             Effect::ReadOutages(known) => {
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());
                 self.outages.run(async move {
-                    let down = lasting_outages::read(&cluster, &known).await;
+                    let seen = lasting_outages::read(&cluster, &known).await;
                     // The receiver is gone if the dashboard has ended.
-                    let _ = to.send(Message::Outages(down)).await;
+                    let _ = to.send(Message::Outages(seen)).await;
                 });
             }
             Effect::Reconnect => {

@@ -10,7 +10,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
 use crate::explain::bounded_requests::MAX_CONCURRENT;
-use crate::explain::cluster_facts::{ClusterFacts, Outage, Workload};
+use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::read_outages::{add_seen, down_in};
 use crate::maintenance::{node, uid};
 
@@ -26,24 +26,42 @@ pub struct KnownOutages {
     pub down: Vec<String>,
 }
 
+/// What was read of a maintenance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeenOutages {
+    /// The workloads that are down.
+    pub down: Vec<String>,
+    /// The permissions that the user lacks to find more, as RBAC words them: `list events`.
+    pub denied: BTreeSet<String>,
+}
+
 /// Reads which workloads are down since pods of theirs left the nodes of these maintenances, by the uids of the maintenances. Those
 /// that were known to be down are, until their namespace shows otherwise.
-pub async fn read(cluster: &Cluster, known: &[KnownOutages]) -> BTreeMap<String, Vec<String>> {
+pub async fn read(cluster: &Cluster, known: &[KnownOutages]) -> BTreeMap<String, SeenOutages> {
     let mut facts = ClusterFacts::default();
     add_seen(&mut facts, known.iter().map(|known| &*known.maintenance), cluster).await;
     let now = Timestamp::now();
-    let mut down: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut seen: BTreeMap<String, SeenOutages> = BTreeMap::new();
     let mut unseen: Vec<(String, &String)> = Vec::new();
     for known in known {
         let (uid, found) = (uid(&known.maintenance), lasting(&facts, node(&known.maintenance), now));
         unseen.extend(known.down.iter().filter(|name| !found.contains(name)).map(|name| (uid.clone(), name)));
-        down.insert(uid, found);
+        seen.insert(uid, SeenOutages { down: found, denied: denied(&facts, node(&known.maintenance)) });
     }
     let still = still_down(cluster, unseen.iter().map(|(_, name)| (*name).clone()).collect()).await;
     for (uid, name) in unseen.into_iter().filter(|(_, name)| still.contains(*name)) {
-        down.entry(uid).or_default().push(name.clone());
+        seen.entry(uid).or_default().down.push(name.clone());
     }
-    down
+    seen
+}
+
+fn denied(facts: &ClusterFacts, node: &str) -> BTreeSet<String> {
+    let gaps = facts.outage_gaps.get(node).into_iter().flatten();
+    let permission = |gap: &OutageGap| match gap {
+        OutageGap::Unseen(Unseen::Forbidden(permission)) => Some(permission.clone()),
+        _ => None,
+    };
+    gaps.filter_map(permission).collect()
 }
 
 fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Vec<String> {
@@ -78,13 +96,21 @@ mod tests {
 
     /// The workloads of node n1 that are down, if these were and the namespace of web answers this. No event is left.
     async fn down(was: &[&str], deployments: (u16, Value)) -> Vec<String> {
+        let events = (200, json!({"kind": "List", "metadata": {}, "items": []}));
+        seen(was, deployments, events).await.down
+    }
+
+    async fn seen(was: &[&str], deployments: (u16, Value), events: (u16, Value)) -> SeenOutages {
         let empty = || (200, json!({"kind": "List", "metadata": {}, "items": []}));
         let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/events" => events.clone(),
             "/apis/apps/v1/namespaces/shop/deployments" => deployments.clone(),
             _ => empty(),
         });
         let mut status = running(40, &[]);
         status["podCounts"] = json!({"gone": 3});
+        status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
         let known = KnownOutages {
             maintenance: Arc::new(with_status("n1", status)),
             down: was.iter().map(|name| (*name).to_owned()).collect(),
@@ -108,5 +134,12 @@ mod tests {
         );
         assert_eq!(down(&["shop/deploy/other"], web(0)).await, none, "it was deleted");
         assert_eq!(down(&[], web(0)).await, none, "no pod of it is known to have left the node");
+    }
+
+    #[tokio::test]
+    async fn the_permission_without_which_no_outage_is_seen_is_named() {
+        let of = async |events| seen(&[], (200, Value::Null), events).await.denied;
+        assert_eq!(of(failure(403, "Forbidden", "no")).await, [String::from("list events")].into());
+        assert_eq!(of(failure(500, "InternalError", "no")).await, [].into(), "that is over soon");
     }
 }

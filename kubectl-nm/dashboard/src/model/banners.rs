@@ -27,7 +27,8 @@ impl Model {
         }
         let of_nodes = self.unready_banner();
         let banners = self.leader_banner().into_iter().chain(self.halt_banners());
-        banners.chain(of_nodes).chain(self.outage_banner()).chain(self.view_banner()).collect()
+        let outages = self.outage_banner().into_iter().chain(self.unknown_outages_banner());
+        banners.chain(of_nodes).chain(outages).chain(self.view_banner()).collect()
     }
 
     fn freshness_banner(&self) -> Option<Banner> {
@@ -112,10 +113,9 @@ impl Model {
             return None;
         }
         let open = self.opened();
-        let rows = self.fleet.rows.all().filter(|_| open.is_none());
         let own = self.open_row();
-        let rows: Vec<&FleetRow> =
-            rows.chain(&own).filter(|row| !self.fleet.outages.of(row.key()).is_empty()).collect();
+        let rows = self.shown_rows(own.as_ref());
+        let rows: Vec<&FleetRow> = rows.filter(|row| !self.fleet.outages.of(row.key()).is_empty()).collect();
         let down = self.fleet.outages.of_all(rows.iter().map(|row| row.key()));
         let nodes: Vec<String> = rows.iter().map(|row| row.node.clone()).collect();
         let are = match down.len() {
@@ -134,6 +134,25 @@ impl Model {
         };
         let left = if open.is_some() { String::new() } else { format!(" {}", first_names(&nodes)) };
         Some((format!("{} {are} down since pods left{left}; see {explain}{what}", down.len()), true))
+    }
+
+    /// That the user may not read which workloads are down.
+    fn unknown_outages_banner(&self) -> Option<Banner> {
+        if self.shows_nodes() {
+            return None;
+        }
+        let own = self.open_row();
+        let denied = self.fleet.outages.denied(self.shown_rows(own.as_ref()).map(Row::key));
+        let denied: Vec<&str> = denied.into_iter().collect();
+        let words =
+            || format!("No permission to {}: it is not known whether workloads are down", denied.join(", "));
+        (!denied.is_empty()).then(|| (words(), true))
+    }
+
+    /// The row of the open node, which is its `own`, or those of all.
+    fn shown_rows<'a>(&'a self, own: Option<&'a FleetRow>) -> impl Iterator<Item = &'a FleetRow> {
+        let is_open = self.opened().is_some();
+        self.fleet.rows.all().filter(move |_| !is_open).chain(own)
     }
 
     /// A notice about the open node, or about what is not known of all nodes.

@@ -7,6 +7,7 @@ use crossterm::event::KeyCode;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
+use nm_core::explain::lasting_outages::SeenOutages;
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
@@ -33,9 +34,10 @@ fn drained(node: &str, gone: i32) -> NodeMaintenance {
 
 fn down(workloads: &[(&str, &[&str])]) -> Message {
     let owned = |(node, down): &(&str, &[&str])| {
-        (format!("uid-{node}"), down.iter().map(|name| (*name).to_owned()).collect())
+        let down = down.iter().map(|name| (*name).to_owned()).collect();
+        (format!("uid-{node}"), SeenOutages { down, ..SeenOutages::default() })
     };
-    Message::Outages(workloads.iter().map(owned).collect::<BTreeMap<String, Vec<String>>>())
+    Message::Outages(workloads.iter().map(owned).collect::<BTreeMap<String, SeenOutages>>())
 }
 
 /// Three drained nodes, whose pods left workloads without a ready pod.
@@ -114,6 +116,19 @@ fn the_open_node_names_its_own() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(!shown.contains("ledger"), "{shown}");
+}
+
+#[test]
+fn a_user_who_may_not_read_what_is_down_is_told_that_this_is_not_known() {
+    let mut model = with_outages(options());
+    let unknown = "No permission to list events: it is not known whether workloads are down";
+    assert!(!text(&model).contains(unknown), "{}", text(&model));
+    let denied = SeenOutages { denied: [String::from("list events")].into(), ..SeenOutages::default() };
+    let seen = ["worker-01", "worker-02"].map(|node| (format!("uid-{node}"), denied.clone()));
+    send(&mut model, Message::Outages(seen.into()));
+    assert_eq!(text(&model).matches(unknown).count(), 1, "{}", text(&model));
+    press(&mut model, KeyCode::Enter);
+    assert!(text(&model).contains(unknown), "{}", text(&model));
 }
 
 #[test]

@@ -152,6 +152,15 @@ fn an_open_node_shows_what_waits_in_80_columns_and_no_estimate_while_nothing_mov
 }
 
 #[test]
+fn a_user_who_may_not_list_pods_is_given_no_estimate_that_their_grace_periods_may_exceed() {
+    let mut model = node(options());
+    assert!(text(&model).contains("ETA ~"), "{}", text(&model));
+    set_watch(&mut model, WatchKind::Pods, WatchState::Forbidden(String::from("pods")));
+    let shown = text(&model);
+    assert!(shown.contains("ETA -") && !shown.contains("ETA ~"), "{shown}");
+}
+
+#[test]
 fn a_drained_node_that_something_keeps_uncordoning_says_so() {
     let conditions = json!([condition("Cordoned", "True", "Cordoned", 37), condition("Drained", "True", "Drained", 37),
         {"type": "Degraded", "status": "True", "reason": "CordonContested", "lastTransitionTime": "2026-01-01T00:00:00Z",

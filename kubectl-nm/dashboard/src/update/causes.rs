@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::lasting_outages::KnownOutages;
+use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages};
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{cordoned_since, uid};
 use nm_shared::NodeMaintenance;
@@ -49,7 +49,7 @@ pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
     let outages = &mut model.fleet.outages;
     // What was read of the others grows old.
     for other in shown.split_off(shown.len().min(MAX_OUTAGE_NODES)) {
-        outages.set(&uid(&other), Vec::new());
+        outages.set(&uid(&other), SeenOutages::default());
     }
     if !outages.begin(shown.iter().map(AsRef::as_ref), model.now) {
         return None;
@@ -61,10 +61,10 @@ pub(super) fn read_outages(model: &mut Model) -> Option<Effect> {
     Some(Effect::ReadOutages(shown.into_iter().map(known).collect()))
 }
 
-pub(super) fn apply_outages(model: &mut Model, down: BTreeMap<String, Vec<String>>) {
+pub(super) fn apply_outages(model: &mut Model, seen: BTreeMap<String, SeenOutages>) {
     model.fleet.outages.end();
-    for (uid, down) in down {
-        model.fleet.outages.set(&uid, down);
+    for (uid, seen) in seen {
+        model.fleet.outages.set(&uid, seen);
     }
 }
 

@@ -86,7 +86,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             pod_actions::answer(model, action, &target, result);
         }
         Message::CauseFacts { node, facts } => causes::apply(model, &node, facts),
-        Message::Outages(down) => causes::apply_outages(model, down),
+        Message::Outages(seen) => causes::apply_outages(model, seen),
         Message::Output { id, change } => output::apply(model, id, change),
         Message::PodCounts { counts, error } => model.nodes.pods.end(counts, error, model.now),
         Message::Pods { node, change } => cluster::pods(model, &node, &change),

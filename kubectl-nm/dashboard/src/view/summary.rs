@@ -171,7 +171,9 @@ fn progress(
 }
 
 fn eta(model: &Model, open: &OpenNode, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
-    let since = cordoned_since(maintenance).or(row.started);
+    // A pod that terminates may use all of its grace period, which the status does not show.
+    let is_known = open.pods.are_known() || status(maintenance).pod_counts.terminating == 0;
+    let since = cordoned_since(maintenance).or(row.started).filter(|_| is_known);
     let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
     if is_idle(&status(maintenance).pod_counts) {
         let why = if row.blocked > 0 { "blocked" } else { "waiting" };

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use nm_core::explain::lasting_outages::SeenOutages;
 use nm_core::maintenance::{State, pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
 
@@ -34,12 +35,12 @@ struct NodeOutages {
     /// When the number of gone pods was seen to change.
     changed: Timestamp,
     requested: Option<Timestamp>,
-    down: Vec<String>,
+    seen: SeenOutages,
 }
 
 impl NodeOutages {
     fn is_due(&self, now: Timestamp) -> bool {
-        let is_watched = !self.down.is_empty() || now.duration_since(self.changed) < LATELY;
+        let is_watched = !self.seen.down.is_empty() || now.duration_since(self.changed) < LATELY;
         let after = if is_watched { REREAD_AFTER } else { QUIET_AFTER };
         self.requested.is_none_or(|requested| now.duration_since(requested) >= after)
     }
@@ -67,7 +68,7 @@ impl Outages {
         let mut uids = Vec::new();
         for maintenance in shown {
             let (uid, gone) = (uid(maintenance), pods_gone(status(maintenance)));
-            let new = NodeOutages { gone, changed: now, requested: None, down: Vec::new() };
+            let new = NodeOutages { gone, changed: now, requested: None, seen: SeenOutages::default() };
             let known = self.nodes.entry(uid.clone()).or_insert(new);
             if known.gone != gone {
                 (known.gone, known.changed) = (gone, now);
@@ -90,9 +91,9 @@ impl Outages {
     }
 
     /// Takes over what was read of a maintenance.
-    pub(crate) fn set(&mut self, uid: &str, down: Vec<String>) {
+    pub(crate) fn set(&mut self, uid: &str, seen: SeenOutages) {
         if let Some(known) = self.nodes.get_mut(uid) {
-            known.down = down;
+            known.seen = seen;
         }
     }
 
@@ -102,12 +103,20 @@ impl Outages {
 
     /// The workloads that are down since pods left the node of a maintenance, each with its namespace.
     pub(crate) fn of(&self, uid: &str) -> &[String] {
-        self.nodes.get(uid).map_or(&[], |known| known.down.as_slice())
+        self.nodes.get(uid).map_or(&[], |known| known.seen.down.as_slice())
     }
 
     /// The workloads of all of these maintenances, each once.
     pub(crate) fn of_all<'a>(&self, uids: impl Iterator<Item = &'a str>) -> BTreeSet<&str> {
         uids.flat_map(|uid| self.of(uid)).map(String::as_str).collect()
+    }
+
+    /// The permissions that the user lacks to find the workloads of all of these maintenances.
+    pub(crate) fn denied<'a>(&self, uids: impl Iterator<Item = &'a str>) -> BTreeSet<&str> {
+        uids.filter_map(|uid| self.nodes.get(uid))
+            .flat_map(|known| &known.seen.denied)
+            .map(String::as_str)
+            .collect()
     }
 }
 
@@ -131,7 +140,8 @@ mod tests {
         };
         assert_eq!(reads(0..301), [0, 60, 120, 180, 240]);
         assert_eq!(reads(301..1000), [540, 840]);
-        outages.set(&uid(&node), vec![String::from("shop/deploy/web")]);
+        let down = vec![String::from("shop/deploy/web")];
+        outages.set(&uid(&node), SeenOutages { down, ..SeenOutages::default() });
         let is_read = |outages: &mut Outages, second: i64| {
             outages.begin(std::iter::once(&node), Timestamp::from_second(second).unwrap())
         };

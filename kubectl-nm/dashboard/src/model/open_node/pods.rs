@@ -102,7 +102,8 @@ impl PodList {
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
-        let were_known = std::mem::replace(&mut self.complete, true) && !self.hidden;
+        let were_known = self.are_known();
+        self.complete = true;
         if were_known && maintenance.is_some_and(has_begun) {
             let new = pods.iter().filter(|pod| self.rows.get(&pod.id.key).is_none());
             self.later.extend(new.map(|pod| pod.id.key.clone()));
@@ -148,6 +149,11 @@ impl PodList {
             Some(row) => self.rows.upsert(gone(row, self.later.contains(uid), now)),
             None => self.rows.remove(uid),
         }
+    }
+
+    /// Whether the pods were listed. Otherwise, only what the status shows of them is known.
+    pub(crate) fn are_known(&self) -> bool {
+        self.complete && !self.hidden
     }
 
     /// Shows the pods that the status names, because the user has no permission to list pods.
