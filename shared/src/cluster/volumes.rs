@@ -19,6 +19,11 @@ impl Volumes {
         Self(by_claim.collect())
     }
 
+    /// Adds others.
+    pub fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// The nodes from which the pod's volumes are accessible.
     pub fn node_selectors<'a>(&'a self, pod: &'a Pod) -> Vec<&'a NodeSelector> {
         self.of(pod).filter_map(selector).collect()

@@ -32,6 +32,8 @@ pub struct ClusterFacts {
     pub nodes: Option<Result<Vec<Node>, Unseen>>,
     /// The volumes of pods for which it matters which nodes they fit, as far as they could be read.
     pub volumes: Volumes,
+    /// The claims whose volumes were read, or could not be.
+    pub claims: BTreeSet<PodReference>,
     /// The nodes that a maintenance has cordoned.
     pub in_maintenance: BTreeSet<String>,
     /// Those of them that are part of rolls.

@@ -32,7 +32,7 @@ use crate::maintenance::node;
 /// How many budgets are read at most.
 const MAX_BUDGETS: usize = 50;
 
-/// Of how many claims the volumes are read at most.
+/// Of how many claims the volumes are read at most at once.
 const MAX_CLAIMS: usize = 20;
 
 /// How many nodes are read one by one at most. To read more, all nodes are listed, unless that fails.
@@ -130,7 +130,7 @@ pub async fn read_wanted(
     facts
 }
 
-/// Reads all nodes, unless they are known, and the volumes of the pods that are known now, to see which nodes suit a pod.
+/// Reads all nodes, and the volumes of the pods that are known now, unless they have been read, to see which nodes suit a pod.
 pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
     let nodes: Api<Node> = Api::all(cluster.client());
     let known = facts.nodes.take();
@@ -140,27 +140,33 @@ pub(super) async fn read_nodes(cluster: &Cluster, facts: &mut ClusterFacts) {
             None => list(cluster, &nodes, "list nodes", ListParams::default()).await,
         }
     };
-    let (nodes, volumes) = tokio::join!(nodes, volumes(cluster, facts));
-    (facts.nodes, facts.volumes) = (Some(nodes), volumes);
+    let claims = unread_claims(facts);
+    let (nodes, volumes) = tokio::join!(nodes, volumes(cluster, &claims));
+    facts.nodes = Some(nodes);
+    facts.volumes.add(volumes);
+    facts.claims.extend(claims);
 }
 
-/// The volumes of the pods for which it matters, those on nodes in maintenance first. What may not be read is left out.
-async fn volumes(cluster: &Cluster, facts: &ClusterFacts) -> Volumes {
+/// The first claims of the pods for which it matters that were not read, those of pods on nodes in maintenance first.
+fn unread_claims(facts: &ClusterFacts) -> Vec<PodReference> {
     let mut pods: Vec<&Pod> = facts.pods().collect();
     let stays = |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         node.is_some_and(|node| !facts.in_maintenance.contains(node))
     };
     pods.sort_by_key(|pod| stays(pod));
-    let mut seen = BTreeSet::new();
+    let mut seen = facts.claims.clone();
     let claims = pods.into_iter().flat_map(|pod| {
         let namespace = pod.namespace().unwrap_or_default();
         volumes::claims(pod)
             .map(move |claim| PodReference { namespace: namespace.clone(), name: claim.to_owned() })
     });
-    let claims = claims.filter(|claim| seen.insert(claim.clone())).take(MAX_CLAIMS);
-    let claims: Vec<PodReference> = claims.collect();
-    let read = stream::iter(claims).map(async |claim| volume(cluster, &claim).await);
+    claims.filter(|claim| seen.insert(claim.clone())).take(MAX_CLAIMS).collect()
+}
+
+/// The volumes of these claims. What may not be read is left out.
+async fn volumes(cluster: &Cluster, claims: &[PodReference]) -> Volumes {
+    let read = stream::iter(claims).map(async |claim| volume(cluster, claim).await);
     let read: Vec<Option<PersistentVolume>> = read.buffered(MAX_CONCURRENT).collect().await;
     Volumes::new(read.into_iter().flatten())
 }

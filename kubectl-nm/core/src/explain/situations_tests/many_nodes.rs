@@ -49,7 +49,7 @@ async fn the_terminating_pods_of_hundreds_of_nodes_are_read_of_the_first() {
 }
 
 #[tokio::test]
-async fn nodes_that_are_known_are_not_read_again_but_the_volumes_of_more_pods_are() {
+async fn nodes_and_volumes_that_are_known_are_not_read_again_but_the_volumes_of_more_pods_are() {
     let claims = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     let pod = edited(pending("Unschedulable", "0/1 nodes are available"), "/spec/volumes", claims);
     let (server, requests) = cluster(|_, path| match path.rsplit('/').next().unwrap_or_default() {
@@ -64,5 +64,11 @@ async fn nodes_that_are_known_are_not_read_again_but_the_volumes_of_more_pods_ar
     let mut facts = Situation { pods: vec![pod.clone()], nodes, ..Situation::default() }.facts();
     read_facts::read_nodes(&server, &mut facts).await;
     assert_eq!(facts.volumes.local(&parse(&pod)), ["lq1"]);
-    assert_eq!((requests.lock().unwrap().len(), facts.nodes.unwrap().unwrap().len()), (2, 1));
+    assert_eq!(
+        (requests.lock().unwrap().len(), facts.nodes.as_ref().unwrap().as_ref().unwrap().len()),
+        (2, 1)
+    );
+    read_facts::read_nodes(&server, &mut facts).await;
+    assert_eq!(facts.volumes.local(&parse(&pod)), ["lq1"]);
+    assert_eq!(requests.lock().unwrap().len(), 2, "the volume is known by now");
 }
