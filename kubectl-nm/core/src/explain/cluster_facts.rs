@@ -44,8 +44,10 @@ pub struct ClusterFacts {
     pub rolls: RollRunners,
     /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
     pub roll_jobs: BTreeMap<String, RollJob>,
-    /// The pods that replace others first and are not Ready yet; none if one does not exist any more.
+    /// The pods that replace others first and are not Ready yet, and those that they replace; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
+    /// The pods of the Deployments whose rollouts have no new pod yet for a pod that waits for one.
+    pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
     /// The explained nodes that are not Ready.
     pub unready: BTreeMap<String, UnreadyNode>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
@@ -208,12 +210,13 @@ pub struct Workload {
 }
 
 impl ClusterFacts {
-    /// The pods that budgets count on, and those that replace others.
+    /// The pods that budgets count on, those of surges, and those of workloads that are down.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         let guarded = self.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
         let replacements = self.replacements.values().flatten().flatten();
+        let of_rollouts = self.rollouts.values().flatten().flatten();
         let of_outages = self.outages.values().flatten().flat_map(|outage| &outage.pods);
-        guarded.chain(replacements.chain(of_outages).map(|read| &read.pod))
+        guarded.chain(replacements.chain(of_rollouts).chain(of_outages).map(|read| &read.pod))
     }
 
     /// Facts of which only the nodes in maintenance are known.
@@ -248,8 +251,10 @@ pub struct FactsToRead {
     pub budgets: BTreeSet<PodReference>,
     /// The nodes of pods that are terminating.
     pub nodes: BTreeSet<String>,
-    /// The pods that replace others first and are not Ready yet.
+    /// The pods that replace others first and are not Ready yet, and those that they replace.
     pub replacements: BTreeSet<PodReference>,
+    /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
+    pub rollouts: BTreeSet<PodReference>,
 }
 
 impl FactsToRead {
@@ -277,8 +282,15 @@ impl FactsToRead {
                 }
             }
             for pod in status.surging_pods.iter().flatten() {
-                if let Some(replacement) = pod.replacement.as_ref().filter(|pod| !pod.ready) {
-                    facts.replacements.insert(of(&pod.namespace, &replacement.name));
+                match &pod.replacement {
+                    Some(replacement) if replacement.ready => {}
+                    // Until then, the replaced pod takes its room on the node.
+                    Some(replacement) => {
+                        facts.replacements.extend([of(&pod.namespace, &replacement.name), pod.reference()]);
+                    }
+                    None => {
+                        facts.rollouts.insert(of(&pod.namespace, &pod.deployment));
+                    }
                 }
             }
             if status.pod_counts.terminating > 0 {
@@ -290,6 +302,9 @@ impl FactsToRead {
 
     /// Whether nothing has to be read.
     pub fn is_empty(&self) -> bool {
-        self.budgets.is_empty() && self.nodes.is_empty() && self.replacements.is_empty()
+        self.budgets.is_empty()
+            && self.nodes.is_empty()
+            && self.replacements.is_empty()
+            && self.rollouts.is_empty()
     }
 }

@@ -12,8 +12,8 @@ use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use nm_shared::cluster::pod::reference_in;
 
-use crate::explain::anti_affinity::excluded_nodes;
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
+use crate::explain::excluded_nodes::excluded_nodes;
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::owner::{Owner, OwnerKind};

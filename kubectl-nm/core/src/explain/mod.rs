@@ -1,11 +1,11 @@
 //! Why a maintenance makes no progress, and how to fix each cause.
 
-mod anti_affinity;
 mod bounded_requests;
 mod budget_causes;
 pub mod cause;
 mod cause_wording;
 pub mod cluster_facts;
+mod excluded_nodes;
 pub mod explanation;
 mod failed_jobs;
 pub mod first_cause;
@@ -22,6 +22,7 @@ pub mod pending_claim;
 mod probe_delay;
 pub mod read_facts;
 pub mod read_outages;
+mod read_rollouts;
 mod read_warnings;
 pub mod remedy;
 mod returned_pods;

@@ -26,6 +26,7 @@ use crate::explain::cluster_facts::{
 };
 use crate::explain::first_cause::owner_of;
 use crate::explain::obstacle::Obstacle;
+use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
 use crate::maintenance::node;
 
@@ -116,14 +117,20 @@ pub async fn read_wanted(
         let read = replacement(cluster, &name).await;
         (name, read)
     });
-    let (budgets, terminating, replacements): (Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
+    let rollouts = stream::iter(wanted.rollouts.iter().cloned()).map(async |name| {
+        let read = read_rollouts::pods_of(cluster, &name, now).await;
+        (name, read)
+    });
+    let (budgets, terminating, replacements, rollouts): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
         budgets.buffered(MAX_CONCURRENT).collect(),
         terminating.buffered(MAX_CONCURRENT).collect(),
-        replacements.buffered(MAX_CONCURRENT).collect()
+        replacements.buffered(MAX_CONCURRENT).collect(),
+        rollouts.buffered(MAX_CONCURRENT).collect()
     );
     facts.budgets = budgets.into_iter().collect();
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
+    facts.rollouts = rollouts.into_iter().collect();
     if needs_nodes(&facts) {
         read_nodes(cluster, &mut facts).await;
     }
@@ -186,11 +193,8 @@ pub(super) fn is_unschedulable(pod: &Pod) -> bool {
 
 /// Whether a pod fits no node, or whether it matters if another one would.
 fn needs_nodes(facts: &ClusterFacts) -> bool {
-    let guarded = facts.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
-    let replacements = facts.replacements.values().flatten().flatten().map(|read| &read.pod);
-    let mut pods = guarded.chain(replacements);
     let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
-    pods.any(is_unschedulable)
+    facts.pods().any(is_unschedulable)
         || budgets.any(|budget| {
             let expected = budget.status.as_ref().map(|status| status.expected_pods);
             expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()

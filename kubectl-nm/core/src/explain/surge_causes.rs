@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use nm_shared::cluster::pod::reference_in;
 use nm_shared::{BlockedPod, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
 
 use crate::explain::cause::{Cause, few};
@@ -48,12 +49,19 @@ pub(super) fn surging(
         };
         let names: Vec<PodReference> = pods.iter().filter_map(name).collect();
         let read = || names.iter().filter_map(|name| facts.replacements.get(name));
-        let found = read().flatten().flatten().map(|read| (&read.pod, read.warnings.as_slice()));
+        let of = PodReference { namespace: namespace.to_owned(), name: deployment.to_owned() };
+        let rollout = facts.rollouts.get(&of);
+        // A new pod of a rollout may be the replacement of another one.
+        let more = rollout.into_iter().flatten().flatten();
+        let more = more.filter(|read| !names.contains(&reference_in(&read.pod.metadata)));
+        let found = read().flatten().flatten().chain(more);
+        let found = found.map(|read| (&read.pod, read.warnings.as_slice()));
         let ends = stuck_replacements(found, facts, now);
         // As in the status, it is not blocked before the rollout has exceeded its deadline.
         cause.is_pending = !ends.is_empty();
         explain(&mut cause, ends, maintenance, facts, kubectl, now);
         let unseen = read().filter_map(|read| read.as_ref().err());
+        let unseen = unseen.chain(rollout.and_then(|read| read.as_ref().err()));
         cause.unseen.extend(few(unseen.map(Unseen::sentence)));
         cause
     };

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::cluster_facts::{FactsToRead, ReadPod};
+use crate::explain::read_facts;
+use crate::testing::fake_server::{cluster, failure};
 
 const ROLLOUT: &str = "kubectl -n shop rollout status deployment/web";
 
@@ -32,7 +34,8 @@ fn with_replacement(read: Result<Option<Value>, Unseen>, nodes: &[Value]) -> Cau
 
 #[test]
 fn a_replacement_that_is_not_ready_is_read() {
-    assert_eq!(FactsToRead::of([&surging()]).replacements, [web_2()].into());
+    let web_0 = PodReference { namespace: "shop".into(), name: "web-0".into() };
+    assert_eq!(FactsToRead::of([&surging()]).replacements, [web_0, web_2()].into());
     let mut ready = surging();
     let pods = ready.status.as_mut().unwrap().surging_pods.as_mut().unwrap();
     pods[0].replacement.as_mut().unwrap().ready = true;
@@ -64,6 +67,80 @@ fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_
     let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
     assert_eq!(left.what[1..], ["No node is left for the replacement shop/web-2: n1 is in maintenance."]);
     assert_eq!((left.is_pending, left.commands[0].as_str()), (true, "kubectl nm stop n1"));
+}
+
+#[test]
+fn a_replacement_does_not_fit_the_drained_node_if_the_replaced_pod_leaves_it_no_room_there() {
+    let requests = |pod: Value, cpu: &str| {
+        edited(pod, "/spec/containers/0/resources", json!({"requests": {"cpu": cpu, "memory": "1Gi"}}))
+    };
+    let drained =
+        edited(cordoned("n1"), "/status/allocatable", json!({"cpu": "4", "memory": "8Gi", "pods": "110"}));
+    for (cpu, fits) in [("3", false), ("2", true)] {
+        let read = |pod: Value| {
+            let pod = parse(&requests(pod, cpu));
+            Ok(Some(ReadPod { pod, warnings: vec![] }))
+        };
+        let old = ready("web-0", "n1");
+        let name = PodReference { namespace: "shop".into(), name: "web-0".into() };
+        let facts = ClusterFacts {
+            replacements: [(web_2(), read(pending("Unschedulable", UNFIT))), (name, read(old))].into(),
+            nodes: Some(Ok([&drained, &node("n2", json!({}))].map(parse::<Node>).into())),
+            in_maintenance: [String::from("n1")].into(),
+            ..ClusterFacts::default()
+        };
+        let causes = explained(&surging(), &facts);
+        let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+        assert_eq!(cause.advice.contains("may fit"), fits, "{cpu}: {cause:#?}");
+        assert_eq!(cause.commands.contains(&String::from("kubectl nm stop n1")), fits, "{cpu}: {cause:#?}");
+    }
+}
+
+#[test]
+fn a_pod_that_waits_for_another_rollout_names_the_pod_that_keeps_the_rollout_from_ending() {
+    let mut object = surging();
+    let pod = &mut object.status.as_mut().unwrap().surging_pods.as_mut().unwrap()[0];
+    (pod.restarted, pod.replacement) = (false, None);
+    assert_eq!(FactsToRead::of([&object]).rollouts, [web()].into());
+    let facts = |read: Result<Vec<Value>, Unseen>| {
+        let read_pod = |pod: &Value| ReadPod { pod: parse(pod), warnings: vec![] };
+        ClusterFacts {
+            rollouts: [(web(), read.map(|pods| pods.iter().map(read_pod).collect()))].into(),
+            nodes: Some(Ok([node("n2", json!({})), cordoned("n1")].iter().map(parse::<Node>).collect())),
+            in_maintenance: [String::from("n1")].into(),
+            ..ClusterFacts::default()
+        }
+    };
+    let explained = |read| explained(&object, &facts(read)).remove(0);
+    let under_way = "shop/web-0 is replaced first. Deployment web: another rollout is under way.";
+    let stuck = explained(Ok(vec![ready("web-0", "n1"), pending("Unschedulable", UNFIT)]));
+    let pending = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
+    assert_eq!(stuck.what, [under_way, pending.as_str()]);
+    assert_eq!((stuck.is_pending, stuck.commands[0].as_str()), (true, DESCRIBE));
+    let moving = explained(Ok(vec![ready("web-0", "n1"), waiting("ContainerCreating", "")]));
+    assert_eq!((moving.what, moving.is_pending), (vec![under_way.to_owned()], false));
+    let hidden = explained(Err(Unseen::Forbidden("list pods".into())));
+    assert_eq!(hidden.unseen, ["Not known, because you have no permission to list pods."]);
+}
+
+#[tokio::test]
+async fn the_pods_of_a_rollout_are_those_of_its_deployment() {
+    let other = edited(ready("api-0", "n2"), "/metadata/ownerReferences/0/name", json!("api-7d5"));
+    let pods = json!([ready("web-0", "n1"), pending("Unschedulable", UNFIT), other]);
+    let (server, _) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
+        "web" => (
+            200,
+            json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {}}}),
+        ),
+        "pods" => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": pods})),
+        name => failure(404, "NotFound", name),
+    });
+    let wanted = FactsToRead { rollouts: [web()].into(), ..FactsToRead::default() };
+    let facts =
+        read_facts::read_wanted(&server, &wanted, ClusterFacts::default(), NOW.parse().unwrap()).await;
+    let read = facts.rollouts[&web()].as_ref().unwrap();
+    let names: Vec<_> = read.iter().map(|read| read.pod.metadata.name.as_deref().unwrap()).collect();
+    assert_eq!(names, ["web-2", "web-0"]);
 }
 
 #[test]
