@@ -48,8 +48,9 @@ pub(super) fn blocked(
     now: Timestamp,
 ) -> Vec<Cause> {
     let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
-    // Where a deletion is not permitted, the pod leaves once its budget allows that.
-    let is_kept = |pod: &&BlockedPod| has_chain(pod) || remedy::is_deletion_denied(pod.reason, &pod.facts);
+    // Where a deletion is refused, the pod leaves once its budget allows that.
+    let is_kept =
+        |pod: &&BlockedPod| has_chain(pod) || remedy::budget_of_deletion(pod.reason, &pod.facts).is_some();
     for pod in status(maintenance).blocked_pods.iter().filter(is_kept) {
         let Some(budget) = &pod.facts.budget else { continue };
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };

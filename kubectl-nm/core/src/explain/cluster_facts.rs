@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::volumes::Volumes;
-use nm_shared::{BlockReason, NodeMaintenance, Phase, PodReference, WaitReason};
+use nm_shared::{NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
@@ -271,8 +271,7 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
-                let by_budget = matches!(pod.reason, BlockReason::DisruptionBudget | BlockReason::Forbidden);
-                if let Some(budget) = pod.facts.budget.as_ref().filter(|_| by_budget) {
+                if let Some(budget) = &pod.facts.budget {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
                 }
             }

@@ -314,6 +314,12 @@ pub(super) fn is_deletion_denied(reason: BlockReason, facts: &BlockFacts) -> boo
         && facts.forbidden.as_ref().and_then(Grant::of) == Some(Grant::PodDeletion)
 }
 
+/// The budget that refuses the eviction of a pod whose deletion instead (`--delete-after`) is refused as well, which is the reason
+/// that the status has. The pod leaves once one of them is allowed.
+pub(super) fn budget_of_deletion(reason: BlockReason, facts: &BlockFacts) -> Option<&BudgetFacts> {
+    facts.budget.as_ref().filter(|_| reason != BlockReason::DisruptionBudget)
+}
+
 /// Why pods are blocked alike, with their names; none if what blocks them is the subject of the words.
 pub(super) fn subject_and_reason(
     pods: &[String],
@@ -359,6 +365,15 @@ pub(super) fn subject_and_reason(
 
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
 pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
+    let why = refusal_in_short(namespace, reason, facts, message);
+    match budget_of_deletion(reason, facts) {
+        // What matters comes first, because a long text is cut.
+        Some(budget) => format!("{}; its deletion is refused: {why}", of_budget(namespace, budget, "")),
+        None => why,
+    }
+}
+
+fn refusal_in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, _) if facts.surge.is_some() => message.to_owned(),
         (BlockReason::DisruptionBudget, Some(budget)) => of_budget(namespace, budget, message),
@@ -369,7 +384,9 @@ pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, messag
         (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
             format!("webhook {webhook} does not answer")
         }
-        // What matters comes first, because a long text is cut.
+        (BlockReason::Forbidden, _) if is_deletion_denied(reason, facts) => {
+            String::from("nm-reconciler has no permission to delete pods")
+        }
         (BlockReason::NodeNotReady, _) => {
             String::from("the node is not Ready, so the pod does not terminate")
         }
@@ -389,12 +406,21 @@ fn of_budget(namespace: &str, budget: &BudgetFacts, message: &str) -> String {
             format!("PDB {namespace}/{name} allows {allowed} now (needs {desired}, has {current})")
         }
         (Some(desired), Some(current)) => format!("PDB {namespace}/{name} needs {desired}, has {current}"),
+        _ if message.is_empty() => format!("PDB {namespace}/{name}"),
         _ => format!("PDB {namespace}/{name}: {message}"),
     }
 }
 
 /// What blocks several pods alike: `PDB shop/cart`, `finalizers in shop`.
 pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> String {
+    let blocker = common_refusal(namespace, reason, facts);
+    match budget_of_deletion(reason, facts) {
+        Some(budget) => format!("PDB {namespace}/{}, and {blocker}", budget.name),
+        None => blocker,
+    }
+}
+
+fn common_refusal(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> String {
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
         (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),

@@ -173,6 +173,8 @@ fn commands_use_the_displayed_cluster_and_quote_names() {
 #[test]
 fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
     use BlockReason as Reason;
+    let of_deletion =
+        |refusal: BlockFacts| BlockFacts { budget: budget("cart", Some((3, 3))).budget, ..refusal };
     let finalizers = BlockFacts { finalizers: vec!["a/b".to_owned(), "c/d".to_owned()], ..none() };
     for (reason, facts, message, short, common) in [
         (
@@ -209,6 +211,20 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
         (Reason::Finalizers, none(), "kept by a/b", "kept by a/b", "finalizers in shop"),
         (Reason::NotEnding, none(), "", "not ending", "pods that do not terminate in shop"),
         (Reason::Unmanaged, none(), "no", "no", "missing controllers in shop"),
+        (
+            Reason::Forbidden,
+            of_deletion(forbidden("u", "delete", "pods")),
+            "m",
+            "PDB shop/cart needs 3, has 3; its deletion is refused: nm-reconciler has no permission to delete pods",
+            "PDB shop/cart, and missing access in shop",
+        ),
+        (
+            Reason::AdmissionPolicy,
+            of_deletion(policy("p")),
+            "no",
+            "PDB shop/cart needs 3, has 3; its deletion is refused: no",
+            "PDB shop/cart, and admission policy in shop",
+        ),
     ] {
         assert_eq!(in_short("shop", reason, &facts, message), short);
         assert_eq!(common_blocker("shop", reason, &facts), common);

@@ -268,6 +268,7 @@ fn text_from_the_api_never_controls_the_terminal() {
     let status = object.status.as_mut().unwrap();
     status.blocked_pods[0].name = name.into();
     status.blocked_pods[0].reason = nm_shared::BlockReason::Finalizers;
+    status.blocked_pods[0].facts.budget = None;
     status.blocked_pods[0].message = message.into();
     let object = Arc::new(object);
     for mut model in [fleet(sized(200, 50)), node(sized(200, 50))] {
