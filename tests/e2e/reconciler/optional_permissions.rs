@@ -51,7 +51,7 @@ async fn missing_access_to_delete_pods_is_reported_and_the_pod_is_evicted_when_i
     }
     let explained = plugin(&cluster, &["explain", node]).await;
     assert!(explained.stdout.contains("kubectl nm install --grant pod-deletion"), "{explained:?}");
-    let denied = "is to be deleted (--delete-after), but nm-reconciler has no permission to delete pods";
+    let denied = "is to be deleted (--delete-after), but nm-reconciler had no permission to delete pods when it last tried";
     assert!(explained.stdout.contains(denied), "{explained:?}");
     assert!(explained.stdout.contains("The budget can never allow an eviction"), "{explained:?}");
     assert!(!explained.stdout.contains("regardless of disruption budgets"), "{explained:?}");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::volumes::Volumes;
-use nm_shared::{NodeMaintenance, Phase, PodReference, WaitReason};
+use nm_shared::{ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
@@ -48,6 +48,8 @@ pub struct ClusterFacts {
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods of the Deployments whose rollouts have no new pod yet for a pod that waits for one.
     pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
+    /// What nm-reconciler was denied when it last tried, and may do by now.
+    pub granted: Vec<ForbiddenAccess>,
     /// The explained nodes that are not Ready.
     pub unready: BTreeMap<String, UnreadyNode>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
@@ -255,6 +257,8 @@ pub struct FactsToRead {
     pub replacements: BTreeSet<PodReference>,
     /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
     pub rollouts: BTreeSet<PodReference>,
+    /// What nm-reconciler was denied.
+    pub denied: Vec<ForbiddenAccess>,
 }
 
 impl FactsToRead {
@@ -273,6 +277,11 @@ impl FactsToRead {
             for pod in &status.blocked_pods {
                 if let Some(budget) = &pod.facts.budget {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
+                }
+            }
+            for access in status.blocked_pods.iter().filter_map(|pod| pod.facts.forbidden.as_ref()) {
+                if !facts.denied.contains(access) {
+                    facts.denied.push(access.clone());
                 }
             }
             for pod in status.waiting_pods.iter().flatten() {
@@ -305,5 +314,6 @@ impl FactsToRead {
             && self.nodes.is_empty()
             && self.replacements.is_empty()
             && self.rollouts.is_empty()
+            && self.denied.is_empty()
     }
 }

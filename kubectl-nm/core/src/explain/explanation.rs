@@ -20,6 +20,7 @@ use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::failed_jobs;
+use crate::explain::granted;
 use crate::explain::node_causes::{
     by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, not_ready, patch_drain,
 };
@@ -148,6 +149,7 @@ fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, n
     let cause = |(blocker, pods): (CommonGround, Vec<&BlockedPod>)| {
         let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, facts, kubectl, now) };
         surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
+        granted::tell(&mut cause, &pods, node(maintenance), facts, kubectl);
         cause
     };
     groups.into_iter().map(cause).collect()

@@ -9,6 +9,7 @@ mod excluded_nodes;
 pub mod explanation;
 mod failed_jobs;
 pub mod first_cause;
+mod granted;
 pub mod lasting_outages;
 mod never_allows;
 pub mod no_node_left;

@@ -25,6 +25,7 @@ use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
 use crate::explain::first_cause::owner_of;
+use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
 use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
@@ -121,7 +122,8 @@ pub async fn read_wanted(
         let read = read_rollouts::pods_of(cluster, &name, now).await;
         (name, read)
     });
-    let (budgets, terminating, replacements, rollouts): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
+    let (granted, budgets, terminating, replacements, rollouts): (_, Vec<_>, Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
+        granted::read(cluster, &wanted.denied),
         budgets.buffered(MAX_CONCURRENT).collect(),
         terminating.buffered(MAX_CONCURRENT).collect(),
         replacements.buffered(MAX_CONCURRENT).collect(),
@@ -131,6 +133,7 @@ pub async fn read_wanted(
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
     facts.rollouts = rollouts.into_iter().collect();
+    facts.granted = granted;
     if needs_nodes(&facts) {
         read_nodes(cluster, &mut facts).await;
     }

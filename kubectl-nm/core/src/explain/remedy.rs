@@ -335,7 +335,7 @@ pub(super) fn subject_and_reason(
             Some(format!("{names} {is} selected by more than one disruption budget: {}", budgets.join(", ")))
         }
         BlockReason::Forbidden if is_deletion_denied(reason, facts) => Some(format!(
-            "{names} {is} to be deleted (--delete-after), but nm-reconciler has no permission to delete pods"
+            "{names} {is} to be deleted (--delete-after), but nm-reconciler had no permission to delete pods when it last tried"
         )),
         BlockReason::Unmanaged => {
             Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))

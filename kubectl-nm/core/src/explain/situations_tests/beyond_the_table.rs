@@ -1,9 +1,12 @@
 //! What the table cannot show: missing permissions, several namespaces, a failed drain, and pods that are not blocked.
 
+use nm_shared::ForbiddenAccess;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::cluster_facts::FactsToRead;
+use crate::explain::read_facts;
+use crate::testing::fake_server::{cluster, failure};
 
 #[test]
 fn what_may_not_be_read_is_said_and_changes_nothing() {
@@ -218,8 +221,8 @@ fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
     assert_eq!(
         of_deletion[0].what,
         [
-            "shop/web-0, shop/web-1, blog/web-0 are to be deleted (--delete-after), but nm-reconciler has no permission to \
-          delete pods."
+            "shop/web-0, shop/web-1, blog/web-0 are to be deleted (--delete-after), but nm-reconciler had no permission to \
+          delete pods when it last tried."
         ]
     );
     let of_budget =
@@ -229,6 +232,44 @@ fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
     assert!(!causes.iter().any(announced), "{causes:#?}");
     let read = FactsToRead::of([&object]);
     assert!(read.budgets.contains(&web()), "{read:?}");
+    // Somebody has granted it since.
+    assert_eq!(read.denied, [parse(&forbidden)]);
+    let granted = explained(&object, &ClusterFacts { granted: read.denied, ..facts });
+    let of_deletion = granted.iter().find(|cause| cause.what[0].contains("had no permission")).unwrap();
+    assert_eq!(of_deletion.what[1..], ["By now, nm-reconciler has this permission."]);
+    assert_eq!(
+        (of_deletion.passes, of_deletion.advice.as_str(), of_deletion.commands.as_slice()),
+        (
+            true,
+            "Wait: nm-reconciler tries again within a minute",
+            ["kubectl nm status n1".to_owned()].as_slice()
+        )
+    );
+    check_harmless(of_deletion);
+}
+
+#[tokio::test]
+async fn what_nm_reconciler_may_do_by_now_is_asked_for_its_service_account() {
+    let denied: ForbiddenAccess = parse(
+        &json!({"user": "system:serviceaccount:nm:nm-reconciler", "verb": "delete", "resource": "pods"}),
+    );
+    let other = ForbiddenAccess { resource: "pods/eviction".into(), ..denied.clone() };
+    for (code, allowed, expected) in
+        [(201, true, vec![denied.clone()]), (201, false, vec![]), (403, true, vec![])]
+    {
+        let (server, requests) = cluster(move |_, path| match path {
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" if code == 201 => {
+                let review = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}});
+                (201, edited(edited(review, "/status", json!({})), "/status/allowed", json!(allowed)))
+            }
+            path => failure(403, "Forbidden", path),
+        });
+        let wanted = FactsToRead { denied: vec![denied.clone(), other.clone()], ..FactsToRead::default() };
+        let facts =
+            read_facts::read_wanted(&server, &wanted, ClusterFacts::default(), NOW.parse().unwrap()).await;
+        assert_eq!(facts.granted, expected, "{code} {allowed}");
+        assert_eq!(requests.lock().unwrap().len(), 1);
+    }
 }
 
 #[test]
