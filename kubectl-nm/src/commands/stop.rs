@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use nm_core::args::duration;
 use nm_core::args::names::distinct;
 use nm_core::client::all_groups;
-use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
-use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
+use nm_core::client::cluster::{Cluster, Deletion};
+use nm_core::client::nodes::{NodeSelection, read_existing, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
@@ -289,13 +290,9 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     }
     let is_idle = |name: &String| !maintenances.iter().any(|object| node(object) == name);
     let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
-    let hidden = check_exist(cluster, &idle).await?;
-    let is_cordoned = async |name: &String| {
-        let found = cluster.node(name).await.ok()??;
-        found.spec.is_some_and(|spec| spec.unschedulable == Some(true)).then(|| name.clone())
-    };
-    let cordoned = stream::iter(idle.iter().filter(|name| !hidden.contains(name))).map(is_cordoned);
-    let cordoned = cordoned.buffered(MAX_CONCURRENT_REQUESTS).filter_map(async |found| found).collect().await;
+    let (found, hidden) = read_existing(cluster, &idle).await?;
+    let is_cordoned = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let cordoned = found.iter().filter(is_cordoned).map(ResourceExt::name_any).collect();
     Ok(Found { maintenances, existing, idle, cordoned, hidden, warnings })
 }
 

@@ -72,6 +72,19 @@ async fn a_node_that_is_not_in_maintenance_is_not_an_error_if_it_exists() {
     assert!(deleted.is_empty(), "{deleted:?}");
 }
 
+#[tokio::test]
+async fn a_node_that_is_not_in_maintenance_is_read_once() {
+    let (cluster, requests) = cluster(|_, path| match path.rsplit('/').next() {
+        Some("nodemaintenances") => list(&[]),
+        name => (200, json!({"metadata": {"name": name}, "spec": {"unschedulable": true}})),
+    });
+    let (mut out, captured) = output();
+    run(args("n7"), &cluster, &mut out).await.unwrap();
+    assert!(captured.data().contains("kubectl uncordon n7"), "{}", captured.data());
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.iter().filter(|request| request.ends_with("/nodes/n7")).count(), 1, "{requests:?}");
+}
+
 #[test]
 fn a_roll_that_was_aborted_or_is_done_with_the_node_is_not_warned_of() {
     let warned = |record: Value| {

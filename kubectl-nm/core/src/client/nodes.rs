@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::args::names::{closest, distinct, parse_node};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
@@ -55,7 +56,7 @@ impl NodeSelection {
         let mut names = self.nodes.clone();
         for path in &self.filename {
             let unusable = |problem| Error::NodeFile { file: display_name(path), problem };
-            let text = read(path).map_err(|error| unusable(error.into()))?;
+            let text = read_file(path).map_err(|error| unusable(error.into()))?;
             names.extend(parse_file(&text).map_err(unusable)?);
         }
         match self.filename.as_slice() {
@@ -76,21 +77,42 @@ pub async fn check_exist<'a>(
     cluster: &Cluster,
     names: impl IntoIterator<Item = &'a String>,
 ) -> Result<Vec<String>, Error> {
-    let found: Vec<_> = stream::iter(names)
-        .map(async |name| (name, cluster.node_metadata(name).await))
+    Ok(read(cluster, names, async |name| cluster.node_metadata(name).await).await?.1)
+}
+
+/// Reads nodes that have to exist. Returns them, and the names of those that the user has no permission to read.
+///
+/// # Errors
+///
+/// As [`check_exist`].
+pub async fn read_existing<'a>(
+    cluster: &Cluster,
+    names: impl IntoIterator<Item = &'a String>,
+) -> Result<(Vec<Node>, Vec<String>), Error> {
+    read(cluster, names, async |name| cluster.node(name).await).await
+}
+
+/// What a request returns about nodes that have to exist, and the names of those that the user has no permission to read.
+async fn read<'a, T>(
+    cluster: &Cluster,
+    names: impl IntoIterator<Item = &'a String>,
+    request: impl AsyncFn(&'a str) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Vec<String>), Error> {
+    let answers: Vec<_> = stream::iter(names)
+        .map(async |name| (name, request(name).await))
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    let (mut missing, mut hidden) = (Vec::new(), Vec::new());
-    for (name, found) in found {
-        match found {
-            Ok(Some(_)) => {}
+    let (mut found, mut missing, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, answer) in answers {
+        match answer {
+            Ok(Some(node)) => found.push(node),
             Ok(None) => missing.push(name.clone()),
             Err(error) if error.is_forbidden() => hidden.push(name.clone()),
             Err(error) => return Err(error),
         }
     }
-    if missing.is_empty() { Ok(hidden) } else { Err(unknown(cluster, missing).await) }
+    if missing.is_empty() { Ok((found, hidden)) } else { Err(unknown(cluster, missing).await) }
 }
 
 /// Warning that the existence of a node cannot be checked.
@@ -118,7 +140,7 @@ fn parse_selector(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn read(path: &Path) -> io::Result<String> {
+fn read_file(path: &Path) -> io::Result<String> {
     if path == Path::new("-") {
         let mut text = String::new();
         io::stdin().read_to_string(&mut text)?;
