@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use nm_core::error::Failure;
 use nm_core::error::exit::Exit;
+use nm_core::error::roll_hint::of_roll;
+use nm_core::maintenance::roll::RollStanding;
 use nm_core::terminal::text::are;
 
 use crate::in_cluster::runner_job::{self, NAMESPACE};
@@ -20,8 +22,13 @@ pub enum RollError {
     Forgotten(String),
 
     /// A new roll has the name of an existing one.
-    #[error("a roll \"{0}\" exists already")]
-    Exists(String),
+    #[error("a roll \"{name}\" exists already")]
+    Exists {
+        /// Name of both rolls.
+        name: String,
+        /// What the existing roll does; none if that is not known.
+        standing: Option<RollStanding>,
+    },
 
     /// The maintenances of this roll do not all contain the requested settings.
     #[error(
@@ -268,9 +275,9 @@ impl Failure for RollError {
             Self::NotInRoll { .. } => {
                 String::from("`kubectl nm roll status` lists the rolls and their nodes")
             }
-            Self::Exists(name) => format!(
-                "`kubectl nm roll resume {name}` continues it; --name chooses another name for a new one"
-            ),
+            Self::Exists { name, standing } => {
+                format!("{}; --name chooses another name for a new one", of_roll(name, standing.as_ref()))
+            }
             Self::OtherSettings(name) => format!(
                 "`kubectl nm roll status {name} -o yaml` shows them; --name chooses another name for a new roll"
             ),

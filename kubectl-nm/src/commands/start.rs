@@ -15,6 +15,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
 use nm_core::maintenance::{self, hold, hooks_removed, name_unless_node, node, roll_name, uid};
 use nm_core::plan::cost::{self, DrainCost};
@@ -116,7 +117,7 @@ enum DryRun {
 
 pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let (nodes, hidden) = progress::during(out, message, check(&args, cluster)).await?;
+    let (nodes, hidden, rolls) = progress::during(out, message, check(&args, cluster)).await?;
     for node in hidden {
         out.message(&unchecked(&node));
     }
@@ -162,6 +163,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     let together = Together::of(new, Timestamp::now());
     let start = async |(node, existing): (String, Existing)| {
         let started = start_node(cluster, &node, existing, &args, &together).await;
+        let started = started.and_then(|started| check_existing(started, &args, &rolls, cluster));
         (node, started)
     };
     let (mut started, mut failures) = (Vec::new(), Vec::new());
@@ -204,18 +206,23 @@ async fn cost_of(args: &StartArgs, nodes: &[String], cluster: &Cluster) -> Drain
     Box::pin(cost::assess(nodes.to_vec(), drain, cluster, Timestamp::now(), cost::TIME_LIMIT)).await
 }
 
-/// Checks that every node exists and can be put into maintenance. Returns what exists for each, and the nodes that the
-/// user may not read.
-async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
+/// Checks that every node exists and can be put into maintenance. Returns what exists for each, the nodes that the user may not
+/// read, and the rolls.
+async fn check(
+    args: &StartArgs,
+    cluster: &Cluster,
+) -> Result<(Vec<(String, Existing)>, Vec<String>, RollRunners), Error> {
     let nodes = args.nodes.resolve(cluster).await?;
     let all = cluster.maintenances().await?;
+    let rolls = RollRunners::of(&all);
     let nodes: Vec<(String, Existing)> =
         nodes.into_iter().map(|node| (node.clone(), Existing::find(&node, &all))).collect();
     let hidden =
         if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new_nodes(&nodes)).await? };
-    match nodes.iter().find_map(|(node, existing)| existing.refusal(node)) {
+    let now = Timestamp::now();
+    match nodes.iter().find_map(|(node, existing)| existing.refusal(node, &rolls, now)) {
         Some(refusal) => Err(refusal),
-        None => Ok((nodes, hidden)),
+        None => Ok((nodes, hidden, rolls)),
     }
 }
 
@@ -313,24 +320,27 @@ async fn start_node(
     together: &Together,
 ) -> Result<Started, Error> {
     if let Existing::Maintenance(object) = existing {
-        return check_existing(*object, args, cluster);
+        return Ok(Started { object: *object, created: false });
     }
     let mut wanted = wanted(args, node);
     together.announce(&mut wanted);
     if args.dry_run == DryRun::Client {
         return Ok(Started { object: wanted, created: true });
     }
-    match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
-        Started { object, created: false } => check_existing(object, args, cluster),
-        started => Ok(started),
-    }
+    start::start(cluster, &wanted, args.dry_run == DryRun::Server).await
 }
 
-/// An existing maintenance, if it has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
-fn check_existing(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Started, Error> {
+/// The maintenance, if it is new or has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
+fn check_existing(
+    started: Started,
+    args: &StartArgs,
+    rolls: &RollRunners,
+    cluster: &Cluster,
+) -> Result<Started, Error> {
+    let Started { object, created: false } = started else { return Ok(started) };
     // The roll resumes it when its turn comes.
     if let Some(roll) = roll_name(&object).filter(|_| object.spec.suspend && !args.suspend) {
-        return Err(Error::InRoll { node: node(&object).to_owned(), roll: roll.to_owned() });
+        return Err(rolls.refusal(node(&object), roll, Timestamp::now()));
     }
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;

@@ -1,6 +1,7 @@
 //! The decisions of `start`, and its requests.
 
 use nm_core::maintenance::ROLL_LABEL;
+use nm_core::maintenance::roll::STATE;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list, nodes};
 use nm_core::testing::objects::{named, requested, stopping};
@@ -199,6 +200,23 @@ async fn a_node_that_waits_for_its_turn_in_a_roll_is_left_to_the_roll() {
 }
 
 #[tokio::test]
+async fn a_node_of_a_roll_that_runs_is_not_told_to_resume_the_roll() {
+    let mut planned = requested("n1");
+    planned.spec.suspend = true;
+    planned.labels_mut().insert(ROLL_LABEL.to_owned(), "kernel".to_owned());
+    let runner = json!({"id": "x", "who": "ada@vm", "at": Timestamp::now()});
+    let record = json!({"revision": 1, "runner": runner}).to_string();
+    planned.annotations_mut().insert(STATE.to_owned(), record);
+    let answer = move |_: &str, path: &str| match path {
+        _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+        _ => list(std::slice::from_ref(&planned)),
+    };
+    let (_, printed, _) = start("n1 -y", answer).await;
+    let watch = "ada@vm runs the roll: `kubectl nm roll watch kernel` shows the progress";
+    assert!(printed.contains(watch) && !printed.contains("`kubectl nm roll resume kernel`"), "{printed}");
+}
+
+#[tokio::test]
 async fn a_dry_run_creates_nothing() {
     let answer = |method: &str, path: &str| match method {
         "POST" => created("n1"),
@@ -270,7 +288,9 @@ async fn a_client_dry_run_prints_existing_objects_without_server_fields() {
 #[tokio::test]
 async fn the_timeout_of_a_wait_is_not_compared_with_an_existing_maintenance() {
     let (cluster, _) = cluster(|_, _| failure(500, "InternalError", "x"));
-    let there = |line: &str| check_existing(requested("n1"), &args(line), &cluster);
+    let existing = || Started { object: requested("n1"), created: false };
+    let rolls = RollRunners::default();
+    let there = |line: &str| check_existing(existing(), &args(line), &rolls, &cluster);
     assert!(matches!(there("n1 --timeout 60s"), Err(Error::Differs { .. })));
     assert!(matches!(there("n1 --timeout 60s --wait --force=false"), Err(Error::Differs { .. })));
     assert!(!there("n1 --timeout 60s --wait").unwrap().created);

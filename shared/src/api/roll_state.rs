@@ -66,6 +66,23 @@ pub struct SeenRoll {
     pub aborted: Option<String>,
 }
 
+/// What a roll does with its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollStanding {
+    /// This user runs it: nodes start when their turn comes.
+    Running(String),
+    /// It is paused, and no node starts until somebody resumes it.
+    Paused,
+    /// It has halted, and no node starts until somebody resumes it.
+    Halted,
+    /// Nobody runs it.
+    Abandoned,
+    /// It was aborted, and this user finishes the nodes whose command or Job has started.
+    Ending(String),
+    /// It was aborted, and nobody finishes its nodes.
+    Over,
+}
+
 impl SeenRoll {
     /// The record that a maintenance has; none if it has none, or one that cannot be read.
     pub fn of(maintenance: &NodeMaintenance) -> Option<Self> {
@@ -81,6 +98,20 @@ impl SeenRoll {
     /// Whether the roll waits for nothing but the end of a pause.
     pub fn is_paused(&self) -> bool {
         self.paused && self.halt.is_none() && self.aborted.is_none()
+    }
+
+    /// What the roll does with its nodes. `runner` is the program that runs it, if its last heartbeat is recent.
+    pub fn standing(&self, runner: Option<&Runner>) -> RollStanding {
+        let who = runner.map(|runner| runner.who.clone());
+        match who {
+            // A roll that had halted before it was aborted finishes no node.
+            Some(who) if self.aborted.is_some() && self.halt.is_none() => RollStanding::Ending(who),
+            _ if self.aborted.is_some() => RollStanding::Over,
+            _ if self.halt.is_some() => RollStanding::Halted,
+            _ if self.paused => RollStanding::Paused,
+            Some(who) => RollStanding::Running(who),
+            None => RollStanding::Abandoned,
+        }
     }
 
     /// Whether nodes begin when their turn comes, if somebody runs the roll.

@@ -6,7 +6,7 @@ use kube::core::Status;
 use nm_shared::cluster::admission_webhook;
 use nm_shared::cluster::refusal::Refusal;
 
-use crate::error::{Error, UnreachableCause, silent_webhook};
+use crate::error::{Error, UnreachableCause, roll_hint, silent_webhook};
 use crate::terminal::command_context::shell_quoted;
 
 /// What to do if the value of a flag was taken for a node.
@@ -76,10 +76,7 @@ impl Error {
                      continue without the work; then a new maintenance can start"
                 )
             }
-            Self::InRoll { roll, .. } => format!(
-                "`kubectl nm roll status {roll}` shows the roll, `kubectl nm roll resume {roll}` continues it, and \
-                 `kubectl nm roll abort {roll}` ends it"
-            ),
+            Self::InRoll { node, roll, standing } => roll_hint::of_node(node, roll, standing.as_ref()),
             Self::NameTaken { name, .. } => format!(
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
                  delete the existing one"
@@ -234,7 +231,10 @@ mod tests {
             (Error::Screen(io::Error::other("x")), "--output lines"),
             (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),
             (Error::Unplannable("x".into()), "podSelector"),
-            (Error::InRoll { node: "n".into(), roll: "r".into() }, "`kubectl nm roll resume r`"),
+            (
+                Error::InRoll { node: "n".into(), roll: "r".into(), standing: None },
+                "`kubectl nm roll resume r`",
+            ),
         ] {
             assert!(error.hint().is_some_and(|hint| hint.contains(hinted)), "{error}: {:?}", error.hint());
         }

@@ -6,6 +6,7 @@
 pub mod exit;
 pub(crate) mod from_client;
 pub(crate) mod hint;
+pub mod roll_hint;
 
 use std::any::Any;
 use std::io;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use nm_connection::UnsupportedCertificate;
+use nm_shared::api::roll_state::RollStanding;
 use nm_shared::cluster::admission_webhook;
 
 use crate::args::duration;
@@ -171,6 +173,8 @@ pub enum Error {
         node: String,
         /// Name of the roll.
         roll: String,
+        /// What the roll does; none if that is not known.
+        standing: Option<RollStanding>,
     },
 
     /// The maintenance of a node cannot be created, because its name is taken.

@@ -10,7 +10,7 @@ use nm_shared::{ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReaso
 
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
-use crate::maintenance::roll::{RollRunners, waits_for_somebody};
+use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, node, roll_name, status};
 
@@ -72,6 +72,8 @@ pub struct NodeOfRoll {
     pub returns: bool,
     /// Whether it is drained, so that its roll works on it or has done so.
     pub is_drained: bool,
+    /// Whether its roll continues with it once somebody has confirmed that.
+    pub awaits_confirmation: bool,
 }
 
 /// Why it is not known of all workloads whether a drain has left them without a ready pod.
@@ -235,10 +237,16 @@ impl ClusterFacts {
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
                 let is_drained = State::of(object) == State::Drained;
-                let returns =
-                    (is_drained || State::of(object) == State::Draining) && !waits_for_somebody(object);
-                let of_roll =
-                    roll_name(object).map(|roll| NodeOfRoll { roll: roll.to_owned(), returns, is_drained });
+                let awaits_confirmation = awaits_confirmation(object);
+                let returns = (is_drained || State::of(object) == State::Draining)
+                    && !awaits_confirmation
+                    && !has_failed_action(object);
+                let of_roll = roll_name(object).map(|roll| NodeOfRoll {
+                    roll: roll.to_owned(),
+                    returns,
+                    is_drained,
+                    awaits_confirmation,
+                });
                 facts.of_rolls.extend(of_roll.map(|of_roll| (node(object).to_owned(), of_roll)));
             }
         }

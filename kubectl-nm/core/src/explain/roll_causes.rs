@@ -1,4 +1,4 @@
-//! The causes that concern the roll of a maintenance: nobody runs it, or somebody has paused it.
+//! The causes that concern the roll of a maintenance: nobody runs it, somebody has paused or aborted it, or has to confirm.
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
@@ -6,12 +6,13 @@ use nm_shared::api::condition::ConditionType;
 
 use crate::explain::cause::Cause;
 use crate::explain::cluster_facts::ClusterFacts;
-use crate::maintenance::roll::{Pause, RollRunners};
+use crate::maintenance::roll::{Pause, RollRunners, RollStanding, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, condition, node, roll_name};
-use crate::terminal::command_context::{nm_command, shell_quoted};
+use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 
-/// The cause that nothing becomes of a node by itself after its drain: nobody runs its roll, or somebody has paused it.
+/// The cause that nothing becomes of a node by itself after its drain: nobody runs its roll, somebody has paused it, or has to
+/// confirm. Or that its roll, which was aborted, still returns it.
 pub(super) fn left_by_roll(
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
@@ -31,8 +32,15 @@ pub(super) fn left_by_roll(
         }
         return Some(cause);
     }
-    let is_drained = State::of(maintenance) == State::Drained;
-    let paused = paused.filter(|_| is_drained)?;
+    if State::of(maintenance) != State::Drained {
+        return None;
+    }
+    let standing = facts.rolls.standing(roll, now)?;
+    if let Some((what, advice)) = drained_by_roll(maintenance, roll, &standing) {
+        let commands = vec![roll_command("status", roll, kubectl)];
+        return Some(Cause { what: vec![what], advice, commands, passes: true, ..Cause::default() });
+    }
+    let paused = paused?;
     Some(Cause {
         what: vec![
             paused,
@@ -44,6 +52,30 @@ pub(super) fn left_by_roll(
         passes: true,
         ..Cause::default()
     })
+}
+
+/// What the program that runs the roll of a drained node waits for, or still does, and what to do: somebody has to confirm, or the
+/// roll was aborted.
+fn drained_by_roll(
+    maintenance: &NodeMaintenance,
+    roll: &str,
+    standing: &RollStanding,
+) -> Option<(String, String)> {
+    let node = node(maintenance);
+    match standing {
+        RollStanding::Running(who) if awaits_confirmation(maintenance) => Some((
+            format!("Roll {roll} waits until somebody confirms that it continues with node {node}."),
+            format!("Answer the question on the terminal where {who} runs the roll"),
+        )),
+        RollStanding::Ending(who) => Some((
+            format!(
+                "Roll {roll} was aborted: {who} finishes the nodes whose command or Job has started, and returns them to \
+                 service."
+            ),
+            String::from("Wait until the roll has returned the node; see how far it is"),
+        )),
+        _ => None,
+    }
 }
 
 /// The cause that nobody runs a roll: it has to be resumed, or its Job is starting, or cannot start.
@@ -91,14 +123,19 @@ fn pause_sentence(roll: &str, rolls: &RollRunners) -> Option<String> {
     })
 }
 
-/// The command that continues a roll without a node. The program that runs a roll only lets it be resumed once it is paused.
-pub fn skip_command(roll: &str, node: &str, rolls: &RollRunners, kubectl: &str, now: Timestamp) -> String {
-    let words = format!("roll resume {} --skip {}", shell_quoted(roll), shell_quoted(node));
-    let skip = nm_command(kubectl, &words);
-    match rolls.runner(roll, now) {
-        Some(_) => format!("{} && {skip}", roll_command("pause", roll, kubectl)),
-        None => skip,
-    }
+/// The commands that continue the roll of a maintenance without its node; none if it is part of none, or if the roll was aborted
+/// and is not to be continued.
+pub fn skip_of(
+    maintenance: &NodeMaintenance,
+    rolls: &RollRunners,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<String> {
+    let roll = roll_name(maintenance)?;
+    let standing = rolls.standing(roll, now);
+    let is_running = matches!(standing, Some(RollStanding::Running(_)));
+    let was_aborted = matches!(standing, Some(RollStanding::Ending(_) | RollStanding::Over));
+    (!was_aborted).then(|| skip_command(kubectl, roll, node(maintenance), is_running))
 }
 
 /// Adds to a cause that a node may not come back, that its roll can go on without it.
@@ -110,8 +147,9 @@ pub(super) fn offer_skip(
     now: Timestamp,
 ) {
     let Some(roll) = roll_name(maintenance) else { return };
+    let Some(skip) = skip_of(maintenance, &facts.rolls, kubectl, now) else { return };
     cause.advice = format!("{}. To continue roll {roll} without the node, skip it", cause.advice);
-    cause.commands.push(skip_command(roll, node(maintenance), &facts.rolls, kubectl, now));
+    cause.commands.push(skip);
 }
 
 /// A command about a roll.

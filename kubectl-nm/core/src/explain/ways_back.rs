@@ -5,14 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::explain::cause::{capitalized, few};
 use crate::explain::cause_wording::Words;
-use crate::explain::roll_causes::{roll_command, skip_command};
-use crate::terminal::command_context::{nm_command, shell_quoted};
+use crate::explain::roll_causes::roll_command;
+use crate::maintenance::roll::RollStanding;
+use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 use crate::terminal::text::first_names;
 
 /// How nodes return to service.
 pub(super) struct WaysBack {
     /// The nodes that rolls at work return, by roll.
     waits: BTreeMap<String, Vec<String>>,
+    /// The nodes that rolls return once somebody has confirmed that on the terminal of this user, by roll and user.
+    confirmations: BTreeMap<(String, String), Vec<String>>,
     /// The other nodes that are part of rolls, by roll.
     rolls: BTreeMap<String, Vec<String>>,
     /// The nodes that are part of no roll, the explained one last.
@@ -21,10 +24,22 @@ pub(super) struct WaysBack {
     nodes: usize,
 }
 
+/// Whether a roll returns a node to service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RollReturn {
+    /// Without anybody's help.
+    ByItself,
+    /// Once somebody confirms that on the terminal of this user.
+    OnceConfirmed(String),
+    /// Not as things are.
+    Not,
+}
+
 impl WaysBack {
     fn of(nodes: &BTreeSet<String>, words: &Words<'_>) -> Self {
         let mut ways = Self {
             waits: BTreeMap::new(),
+            confirmations: BTreeMap::new(),
             rolls: BTreeMap::new(),
             stoppable: Vec::new(),
             nodes: nodes.len(),
@@ -32,32 +47,51 @@ impl WaysBack {
         // The node that is explained is the one that is to be drained: it comes last.
         let (own, others): (Vec<&String>, Vec<&String>) = nodes.iter().partition(|node| *node == words.node);
         for node in others.into_iter().chain(own) {
-            let nodes = match words.roll_of(node) {
+            let roll = words.roll_of(node).map(|roll| (roll.to_owned(), words.return_of(node, roll)));
+            let nodes = match roll {
                 None => &mut ways.stoppable,
-                Some(roll) if words.is_returned(node, roll) => ways.waits.entry(roll.to_owned()).or_default(),
-                Some(roll) => ways.rolls.entry(roll.to_owned()).or_default(),
+                Some((roll, RollReturn::ByItself)) => ways.waits.entry(roll).or_default(),
+                Some((roll, RollReturn::OnceConfirmed(who))) => {
+                    ways.confirmations.entry((roll, who)).or_default()
+                }
+                Some((roll, RollReturn::Not)) => ways.rolls.entry(roll).or_default(),
             };
             nodes.push(node.clone());
         }
         ways
     }
 
-    /// `wait until roll kernel is done with n2 and returns it to service`; none if no node returns by itself.
+    /// `wait until roll kernel is done with n2 and returns it to service`; none if no node returns by itself, or once somebody
+    /// confirms it.
     pub(super) fn wait(&self) -> Option<String> {
+        let them = |nodes: &Vec<String>| if nodes.len() == 1 { "it" } else { "them" };
         let wait = |(roll, nodes): (&String, &Vec<String>)| {
-            let them = if nodes.len() == 1 { "it" } else { "them" };
-            format!("roll {roll} is done with {} and returns {them} to service", first_names(nodes))
+            format!("roll {roll} is done with {} and returns {} to service", first_names(nodes), them(nodes))
         };
         let waits: Vec<String> = self.waits.iter().map(wait).collect();
-        (!waits.is_empty()).then(|| format!("wait until {}", waits.join(", or ")))
+        let waits = (!waits.is_empty()).then(|| format!("wait until {}", waits.join(", or ")));
+        let confirm = |((roll, who), nodes): (&(String, String), &Vec<String>)| {
+            format!(
+                "confirm {} on the terminal where {who} runs roll {roll}, which then returns {} to service",
+                first_names(nodes),
+                them(nodes)
+            )
+        };
+        let ways: Vec<String> = waits.into_iter().chain(self.confirmations.iter().map(confirm)).collect();
+        (!ways.is_empty()).then(|| ways.join(", or "))
+    }
+
+    /// Whether no node returns by itself, or once somebody confirms it.
+    fn none_returns(&self) -> bool {
+        self.waits.is_empty() && self.confirmations.is_empty()
     }
 
     /// What returns a node to service: the words for nodes that are part of no roll, as far as that is so.
     fn act(&self, one: &str, one_of_several: &str) -> Option<String> {
-        let is_free = self.waits.is_empty() && self.rolls.is_empty();
+        let is_free = self.none_returns() && self.rolls.is_empty();
         match self.stoppable.as_slice() {
             _ if is_free => Some(String::from(if self.nodes == 1 { one } else { one_of_several })),
-            [] if self.waits.is_empty() => {
+            [] if self.none_returns() => {
                 let without =
                     |(roll, nodes): (&String, &Vec<String>)| format!("roll {roll} without {}", one_of(nodes));
                 let rolls: Vec<String> = self.rolls.iter().map(without).collect();
@@ -87,7 +121,8 @@ impl WaysBack {
     pub(super) fn commands(&self, words: &Words<'_>) -> Vec<String> {
         let left: Vec<(&String, &Vec<String>)> =
             self.rolls.iter().filter(|_| self.is_left_to_rolls()).collect();
-        let rolls = self.waits.keys().chain(left.iter().map(|(roll, _)| *roll));
+        let confirmations = self.confirmations.keys().map(|(roll, _)| roll);
+        let rolls = self.waits.keys().chain(confirmations).chain(left.iter().map(|(roll, _)| *roll));
         let status = few(rolls.map(|roll| roll_command("status", roll, words.kubectl)));
         let skip = |(roll, nodes): (&String, &Vec<String>)| -> Vec<String> {
             nodes.iter().map(|node| words.skip(roll, node)).collect()
@@ -99,7 +134,7 @@ impl WaysBack {
 
     /// Whether all nodes are part of rolls, and none returns by itself.
     fn is_left_to_rolls(&self) -> bool {
-        self.waits.is_empty() && self.stoppable.is_empty()
+        self.none_returns() && self.stoppable.is_empty()
     }
 }
 
@@ -114,18 +149,27 @@ impl<'a> Words<'a> {
         WaysBack::of(nodes, self)
     }
 
-    /// The roll that returns a node, so that nobody stops its maintenance; none if the node is part of none, or if its roll is over.
+    /// The roll of a node, so that nobody stops its maintenance; none if the node is part of none, or if its roll does nothing more
+    /// with it: the roll is over, or was aborted and does not return this node.
     pub(super) fn roll_of(&self, node: &str) -> Option<&'a str> {
         let of_other = || Some(self.facts.of_rolls.get(node)?.roll.as_str());
         let roll = if node == self.node { self.roll } else { of_other() };
-        roll.filter(|roll| !self.facts.rolls.is_over(roll, self.now))
+        roll.filter(|roll| match self.facts.rolls.standing(roll, self.now) {
+            None | Some(RollStanding::Over) => false,
+            Some(RollStanding::Ending(_)) => self.return_of(node, roll) == RollReturn::ByItself,
+            Some(_) => true,
+        })
     }
 
-    /// Whether a node of this roll returns without anybody's help. The explained one does not while its drain waits for a node.
-    fn is_returned(&self, node: &str, roll: &str) -> bool {
-        let of_roll = self.facts.of_rolls.get(node);
-        of_roll.is_some_and(|of_roll| of_roll.returns && (of_roll.is_drained || node != self.node))
-            && self.facts.rolls.runner(roll, self.now).is_some()
+    /// Whether and how this roll returns a node. The explained one does not return while its drain waits for a node.
+    fn return_of(&self, node: &str, roll: &str) -> RollReturn {
+        let Some(of_roll) = self.facts.of_rolls.get(node) else { return RollReturn::Not };
+        let returns = of_roll.returns && (of_roll.is_drained || node != self.node);
+        match self.facts.rolls.standing(roll, self.now) {
+            Some(RollStanding::Running(_) | RollStanding::Ending(_)) if returns => RollReturn::ByItself,
+            Some(RollStanding::Running(who)) if of_roll.awaits_confirmation => RollReturn::OnceConfirmed(who),
+            _ => RollReturn::Not,
+        }
     }
 
     pub(super) fn stop(&self, node: &str) -> String {
@@ -133,7 +177,7 @@ impl<'a> Words<'a> {
     }
 
     fn skip(&self, roll: &str, node: &str) -> String {
-        skip_command(roll, node, &self.facts.rolls, self.kubectl, self.now)
+        skip_command(self.kubectl, roll, node, self.facts.rolls.runner(roll, self.now).is_some())
     }
 
     /// What keeps the node in service, and the command.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::args::duration::age;
+use crate::error::Error;
 use crate::maintenance::fields::{ROLL_LABEL, roll_name};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
@@ -20,7 +21,7 @@ use crate::terminal::text::{Line, Style};
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
 
 pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
-pub use nm_shared::api::roll_state::{Halt, Pause, Runner};
+pub use nm_shared::api::roll_state::{Halt, Pause, RollStanding, Runner};
 
 /// After this time without a heartbeat, a roll has no runner.
 pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
@@ -127,6 +128,18 @@ impl RollRunners {
         }
     }
 
+    /// What a roll does with its nodes; none if that is not known.
+    pub fn standing(&self, roll: &str, now: Timestamp) -> Option<RollStanding> {
+        let seen = self.0.get(roll)?;
+        Some(seen.standing(live_runner(seen, now)))
+    }
+
+    /// That a roll manages the maintenance of a node, so that it is not started otherwise.
+    pub fn refusal(&self, node: &str, roll: &str, now: Timestamp) -> Error {
+        let standing = self.standing(roll, now);
+        Error::InRoll { node: node.to_owned(), roll: roll.to_owned(), standing }
+    }
+
     /// The user and the machine that make the nodes of a roll begin now; none if nobody runs it, or if it is paused or has halted.
     pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
         // While it is paused, and once it has halted, no node begins until somebody resumes it.
@@ -142,11 +155,6 @@ impl RollRunners {
     /// Who has paused a roll, and when; none if it is not paused, or if that is unknown.
     pub fn pause(&self, roll: &str) -> Option<&Pause> {
         self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
-    }
-
-    /// Whether a roll does nothing more with its nodes: it is not known, or it was aborted and nobody finishes them.
-    pub fn is_over(&self, roll: &str, now: Timestamp) -> bool {
-        self.0.get(roll).is_none_or(|seen| seen.aborted.is_some() && live_runner(seen, now).is_none())
     }
 
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
@@ -221,10 +229,14 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     Some(format!("roll {roll} {what}"))
 }
 
-/// Whether the roll of a node does nothing more with it until somebody acts: it waits for a confirmation, or its action failed.
-pub fn waits_for_somebody(maintenance: &NodeMaintenance) -> bool {
-    let seen = parse::<SeenNode>(maintenance, NODE);
-    seen.is_some_and(|seen| seen.step == Step::Confirming || seen.has_failed())
+/// Whether the roll of a node waits until somebody confirms that it continues with the node.
+pub fn awaits_confirmation(maintenance: &NodeMaintenance) -> bool {
+    parse::<SeenNode>(maintenance, NODE).is_some_and(|seen| seen.step == Step::Confirming)
+}
+
+/// Whether the action of a node failed, so that its roll does nothing more with it until somebody acts.
+pub fn has_failed_action(maintenance: &NodeMaintenance) -> bool {
+    parse::<SeenNode>(maintenance, NODE).is_some_and(|seen| seen.has_failed())
 }
 
 /// That a roll has halted, why, and the command that shows more. `flags` are the connection flags of the command, each with a
@@ -310,6 +322,26 @@ mod tests {
             let now = Timestamp::from_second(seconds).unwrap();
             assert_eq!(runners.runner("k2", now), expected, "{state} at {seconds}");
             assert_eq!(runners.runner("k1", now), None);
+        }
+    }
+
+    #[test]
+    fn what_a_roll_does_depends_on_who_runs_it_and_on_what_has_stopped_it() {
+        let ada = || String::from("ada@vm");
+        for (state, expected) in [
+            (json!({"runner": runner(100)}), RollStanding::Running(ada())),
+            (json!({"runner": runner(100), "paused": true}), RollStanding::Paused),
+            (json!({"paused": true}), RollStanding::Paused),
+            (json!({"runner": runner(100), "halt": halt()}), RollStanding::Halted),
+            (json!({"runner": runner(10)}), RollStanding::Abandoned),
+            (json!({"runner": runner(100), "paused": true, "aborted": "bob"}), RollStanding::Ending(ada())),
+            (json!({"runner": runner(10), "paused": true, "aborted": "bob"}), RollStanding::Over),
+            (json!({"runner": runner(100), "aborted": "bob", "halt": halt()}), RollStanding::Over),
+        ] {
+            let rolls = RollRunners::of([&object(STATE, &state)]);
+            let now = Timestamp::from_second(101).unwrap();
+            assert_eq!(rolls.standing("k2", now), Some(expected), "{state}");
+            assert_eq!(rolls.standing("k1", now), None);
         }
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
+use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{State, condition, hold, kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
@@ -198,14 +199,14 @@ impl Existing {
     }
 
     /// Why no maintenance can be started for the node; none if one can, or exists.
-    pub fn refusal(&self, node: &str) -> Option<Error> {
+    pub fn refusal(&self, node: &str, rolls: &RollRunners, now: Timestamp) -> Option<Error> {
         match self {
             Self::Nothing | Self::Maintenance(_) => None,
             Self::Stopping(None) => Some(Error::Ending(node.to_owned())),
             Self::Stopping(Some(hold)) => {
                 Some(Error::EndingHeld { node: node.to_owned(), hold: hold.clone() })
             }
-            Self::Kept(roll) => Some(Error::InRoll { node: node.to_owned(), roll: roll.clone() }),
+            Self::Kept(roll) => Some(rolls.refusal(node, roll, now)),
             Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
         }
     }
@@ -238,7 +239,10 @@ pub async fn start(cluster: &Cluster, wanted: &NodeMaintenance, dry_run: bool) -
     let existing: Vec<NodeMaintenance> = cluster.maintenance(&wanted.name_any()).await?.into_iter().collect();
     match Existing::find(node(wanted), &existing) {
         Existing::Maintenance(object) => Ok(Started { object: *object, created: false }),
-        other => Err(other.refusal(node(wanted)).unwrap_or(refused)),
+        other => {
+            let rolls = RollRunners::of(&existing);
+            Err(other.refusal(node(wanted), &rolls, Timestamp::now()).unwrap_or(refused))
+        }
     }
 }
 
@@ -277,10 +281,9 @@ mod tests {
         let mut kept = stopping(requested("n1"));
         kept.labels_mut().insert(ROLL_LABEL.into(), "kernel".into());
         kept.metadata.finalizers = Some(vec![ROLL_FINALIZER.into()]);
-        let refusal = Existing::find("n1", &[kept]).refusal("n1").unwrap();
+        let (rolls, now) = (RollRunners::default(), Timestamp::UNIX_EPOCH);
+        let refusal = Existing::find("n1", &[kept]).refusal("n1", &rolls, now).unwrap();
         assert_eq!(refusal.to_string(), "node \"n1\" is part of roll \"kernel\"");
-        let hint = refusal.hint().unwrap();
-        assert!(hint.contains("`kubectl nm roll resume kernel`"), "{hint}");
     }
 
     #[derive(clap::Parser)]

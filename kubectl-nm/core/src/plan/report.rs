@@ -29,6 +29,7 @@ use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference, ReturningPods};
 
 use crate::maintenance::State;
 use crate::maintenance::node_in_service::ready;
+use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::growing_budgets;
@@ -292,6 +293,7 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
     let older_of = |name: &str| -> Vec<NodeMaintenance> {
         snapshot.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()
     };
+    let rolls = RollRunners::of(&snapshot.maintenances);
     let report = |name: &String| {
         let existing = match Existing::find(name, &snapshot.maintenances) {
             Existing::Nothing => Existing::find(name, &older_of(name)),
@@ -306,7 +308,8 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             Existing::Maintenance(object) => Some(State::of(object)),
             _ => None,
         };
-        let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or_else(|| quorum.clone());
+        let refusal =
+            existing.refusal(name, &rolls, now).map(|refusal| refusal.to_string()).or_else(|| quorum.clone());
         NodeReport {
             node: name.clone(),
             state,

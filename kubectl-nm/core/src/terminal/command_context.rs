@@ -37,6 +37,17 @@ pub fn nm_command(kubectl: &str, rest: &str) -> String {
     format!("{program} nm {rest}{flags}")
 }
 
+/// The commands that continue a roll without a node. A program that runs it lets others resume it only once it is paused.
+pub fn skip_command(kubectl: &str, roll: &str, node: &str, is_running: bool) -> String {
+    let (roll, node) = (shell_quoted(roll), shell_quoted(node));
+    let skip = nm_command(kubectl, &format!("roll resume {roll} --skip {node}"));
+    if is_running {
+        format!("{} && {skip}", nm_command(kubectl, &format!("roll pause {roll}")))
+    } else {
+        skip
+    }
+}
+
 /// The message with connection flags inserted into its commands. `flags` starts with a blank; a command that has the flags
 /// already stays as it is.
 pub fn with_flags(message: &str, flags: &str) -> String {

@@ -73,6 +73,14 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
 }
 
 #[test]
+fn a_node_that_somebody_has_to_confirm_names_who_is_asked() {
+    let run = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)}});
+    let drained = json!({"phase": "Succeeded"});
+    let shown = shown(vec![of_roll("node-08", drained, "Confirming", Some(&run))], 145, 24);
+    assert!(shown.contains("roll k2 waits for a confirmation; run by ada@vm"), "{shown}");
+}
+
+#[test]
 fn a_node_that_waits_for_a_paused_roll_names_who_paused_it() {
     let state = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)},
         "paused": true, "pause": {"by": "bob@desk", "at": ago(720)}});

@@ -14,7 +14,8 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::start::{self, Existing, Started};
+use nm_core::maintenance::roll::RollStanding;
+use nm_core::maintenance::start::{self, Started};
 use nm_core::maintenance::uid;
 use nm_core::plan::cluster_snapshot::ClusterSnapshot;
 use nm_core::plan::cost::{self, DrainCost};
@@ -40,6 +41,7 @@ use nm_shared::{DrainSpec, NodeMaintenance};
 
 use super::args::{BeginArgs, GivenActions};
 use super::definition::check_definition;
+use super::free::check_free;
 use super::in_cluster;
 use super::needed;
 use super::run::{report_windows, run as run_roll, this_runner};
@@ -77,7 +79,7 @@ pub(super) async fn run(
     let name = args.name.clone().unwrap_or_else(by_time);
     let waves = waves(pool(&names, snapshot, cluster).await?, args.waves.as_ref());
     let settings = settings(&args, given, &waves);
-    check_free(&name, &names, &snapshot.maintenances)?;
+    check_free(&name, &names, &snapshot.maintenances, Timestamp::now())?;
     let runner = in_cluster::planned(&args, &name, &settings, cluster).await?;
     let mut wanted = objects(&name, &args, &settings, &drain, &waves);
     check_jobs(&name, &settings, wanted.first(), cluster).await?;
@@ -121,7 +123,7 @@ pub(super) async fn run(
     question.ask(args.yes, out)?;
 
     // The answer may have taken its time.
-    check_free(&name, &names, &cluster.maintenances().await?)?;
+    check_free(&name, &names, &cluster.maintenances().await?, Timestamp::now())?;
     check_definition(&mut wanted, &args, cluster, out).await?;
     let created = create(&wanted, &name, cluster, out).await?;
     // The pod of the Job claims the roll itself.
@@ -129,7 +131,7 @@ pub(super) async fn run(
     let claim = |roll: &Roll, record| Ok(claim(roll, record, &settings, me.as_ref())?);
     let claimed = store::update(cluster, &name, claim).await;
     let refusal = claimed.as_ref().err().and_then(Error::above);
-    if let Some(RollError::Exists(_) | RollError::OtherSettings(_)) = refusal {
+    if let Some(RollError::Exists { .. } | RollError::OtherSettings(_)) = refusal {
         // Somebody else begins it: it must not have nodes of this one.
         delete(&created, cluster, out).await?;
     }
@@ -204,8 +206,9 @@ fn claim(
     settings: &RollSettings,
     me: Option<&Runner>,
 ) -> Result<RollRecord, RollError> {
-    if roll.record.is_some() {
-        return Err(RollError::Exists(roll.name.clone()));
+    if let Some(other) = &roll.record {
+        let standing = other.runner.as_ref().map(|runner| RollStanding::Running(runner.who.clone()));
+        return Err(RollError::Exists { name: roll.name.clone(), standing });
     }
     if !roll.has_only(settings) {
         return Err(RollError::OtherSettings(roll.name.clone()));
@@ -274,33 +277,6 @@ fn drain(args: &BeginArgs, given: &GivenActions) -> DrainSpec {
     let drain = args.request.drain.protected_spec();
     let has_job = given.all().any(|action| matches!(action, NodeAction::Job(_)));
     if has_job { job::sparing_jobs(drain) } else { drain }
-}
-
-/// Checks that the name of the roll is free, and that no node is in maintenance.
-fn check_free(name: &str, names: &[String], all: &[NodeMaintenance]) -> Result<(), Error> {
-    let objects: Vec<_> = all.iter().cloned().map(std::sync::Arc::new).collect();
-    if let Some(roll) = Roll::find(name, &objects)? {
-        roll.complete_record()?;
-        return Err(RollError::Exists(name.to_owned()).into());
-    }
-    let mut busy = Vec::new();
-    for node in names {
-        match Existing::find(node, all) {
-            Existing::Nothing => {}
-            Existing::Maintenance(object) => match roll_name(&object) {
-                Some(roll) => {
-                    return Err(Error::InRoll { node: node.clone(), roll: roll.to_owned() });
-                }
-                None => busy.push(node.clone()),
-            },
-            other => {
-                return Err(other
-                    .refusal(node)
-                    .unwrap_or_else(|| RollError::InMaintenance(vec![node.clone()]).into()));
-            }
-        }
-    }
-    if busy.is_empty() { Ok(()) } else { Err(RollError::InMaintenance(busy).into()) }
 }
 
 /// What the health gates read, and the user may not. Without an answer of the API server, nothing.

@@ -43,5 +43,5 @@ fn a_roll_begins_only_with_its_own_settings_in_every_object_and_if_nobody_else_r
         assert!(matches!(refused, Err(RollError::OtherSettings(_))), "{commands:?}: {refused:?}");
     }
     let refused = begin(&roll(["mine"; 2], Some(&other)));
-    assert!(matches!(refused, Err(RollError::Exists(_))), "{refused:?}");
+    assert!(matches!(refused, Err(RollError::Exists { .. })), "{refused:?}");
 }

@@ -4,6 +4,7 @@ mod args;
 mod begin;
 mod control;
 mod definition;
+mod free;
 mod history;
 mod in_cluster;
 mod logs;

@@ -24,7 +24,7 @@ use nm_roll::health::if_permitted;
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
-use nm_roll::record::{Roll, RollNode, RollRecord, roll_names};
+use nm_roll::record::{Roll, RollNode, RollRecord, Step, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
@@ -286,6 +286,15 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         // Without that, a plain resume changes nothing.
         out.hint(&format!("{}: `{repair}`", job.advice()));
         return Ok(());
+    }
+    let confirming = progress.iter().filter(|node| node.step == Step::Confirming);
+    let confirming: Vec<&str> = confirming.map(|node| node.node.as_str()).collect();
+    if let (StatusWord::Running, Some(runner), [_, ..]) = (status.state, &record.runner, &*confirming) {
+        out.hint(&format!(
+            "on the terminal where {} runs the roll, answer whether it continues with {}",
+            runner.who,
+            confirming.join(", ")
+        ));
     }
     let goes_on = match status.state {
         StatusWord::Paused | StatusWord::Halted => false,

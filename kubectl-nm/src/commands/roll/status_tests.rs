@@ -220,3 +220,15 @@ fn a_roll_that_a_lost_node_has_halted_names_how_to_go_on_without_it() {
     assert!(hints(json!([{"type": "Ready", "status": "Unknown"}])).contains(skip));
     assert!(!hints(json!([{"type": "Ready", "status": "True"}])).contains(skip));
 }
+
+#[test]
+fn who_has_to_confirm_a_node_is_told_where() {
+    let mut object = maintenance("Confirming", false, &[names::FINALIZER]);
+    let runner = json!({"id": "x", "who": "ada@laptop", "at": Timestamp::now()});
+    object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "runner": runner}).to_string());
+    check(
+        object,
+        "ada@laptop runs it",
+        "hint: on the terminal where ada@laptop runs the roll, answer whether it continues with n1\n",
+    );
+}

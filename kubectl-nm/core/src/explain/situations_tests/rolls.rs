@@ -147,6 +147,70 @@ fn a_node_for_which_somebody_has_to_act_does_not_return_by_itself() {
     }
 }
 
+/// The maintenance whose roll has come to this step with its node.
+fn at_step(step: &str, mut maintenance: NodeMaintenance) -> NodeMaintenance {
+    let record = json!({"step": step}).to_string();
+    maintenance.metadata.annotations.get_or_insert_default().insert(NODE.to_owned(), record);
+    maintenance
+}
+
+#[test]
+fn a_node_for_which_somebody_has_to_confirm_is_confirmed_and_not_skipped() {
+    let mut paused = at_work();
+    paused["paused"] = json!(true);
+    let confirm = "Confirm n2 on the terminal where ada@vm runs roll par, which then returns it to service";
+    for (state, advice, commands) in [
+        (at_work(), format!("{confirm}; or add a node"), vec![STATUS]),
+        (
+            paused,
+            String::from("Add a node, or continue roll par without one of n2, n1"),
+            vec![STATUS, "kubectl nm roll resume par --skip n2", "kubectl nm roll resume par --skip n1"],
+        ),
+    ] {
+        let other = at_step("Confirming", maintenance("n2", drained(), Some(&state)));
+        let found = no_node_left(&maintenance("n1", blocked(), Some(&state)), vec![other], json!({}));
+        assert_eq!((found.advice.as_str(), found.commands), (advice.as_str(), names(&commands)));
+    }
+    let own = at_step("Confirming", maintenance("n1", drained(), Some(&at_work())));
+    let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
+    assert_eq!(cause.what, ["Roll par waits until somebody confirms that it continues with node n1."]);
+    assert_eq!(cause.advice, "Answer the question on the terminal where ada@vm runs the roll");
+    assert_eq!((cause.commands, cause.passes), (names(&[STATUS]), true));
+}
+
+#[test]
+fn a_roll_that_was_aborted_returns_the_nodes_that_its_program_finishes() {
+    let mut aborted = at_work();
+    (aborted["aborted"], aborted["paused"]) = (json!("bob@desk"), json!(true));
+    let failed = json!({"step": "Acting", "action": {"attempt": 1, "state": {"failed": "no"}}});
+    for (record, advice, commands) in [
+        (
+            json!({"step": "Checking"}),
+            "Wait until roll par is done with n2 and returns it to service; or add a node, or return n1 to service",
+            [STATUS, "kubectl nm stop n1"],
+        ),
+        (
+            failed,
+            "Add a node, or return one of these nodes to service",
+            ["kubectl nm stop n2", "kubectl nm stop n1"],
+        ),
+    ] {
+        let mut other = maintenance("n2", drained(), Some(&aborted));
+        other.metadata.annotations.get_or_insert_default().insert(NODE.to_owned(), record.to_string());
+        let found = no_node_left(&maintenance("n1", blocked(), None), vec![other], json!({}));
+        assert_eq!((found.advice.as_str(), found.commands), (advice, names(&commands)));
+    }
+    let own = at_step("Acting", maintenance("n1", drained(), Some(&aborted)));
+    let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
+    let what = "Roll par was aborted: ada@vm finishes the nodes whose command or Job has started, and returns them to service.";
+    assert_eq!(cause.what, [what]);
+    assert_eq!((cause.commands, cause.passes), (names(&[STATUS]), true));
+}
+
+fn names(commands: &[&str]) -> Vec<String> {
+    commands.iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn what_an_aborted_roll_has_left_in_maintenance_is_stopped() {
     let aborted = json!({"revision": 2, "aborted": "ada@vm"});

@@ -18,7 +18,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
-use nm_core::maintenance::roll::{RollRunners, paused_words};
+use nm_core::maintenance::roll::{RollRunners, awaits_confirmation, paused_words};
 use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
@@ -259,9 +259,16 @@ impl Fleet {
             _ if is_left && self.rolls.is_abandoned(roll, now) => {
                 Cow::Owned(format!("nobody runs roll {roll} now"))
             }
-            (None, Some(who)) if is_planned => Cow::Owned(format!("{why}; run by {who}")),
+            // The question is on the terminal of that user.
+            (None, Some(who)) if is_planned || is_left && self.awaits_confirmation(row) => {
+                Cow::Owned(format!("{why}; run by {who}"))
+            }
             _ => why,
         }
+    }
+
+    fn awaits_confirmation(&self, row: &FleetRow) -> bool {
+        self.maintenance(row.key()).is_some_and(|object| awaits_confirmation(object))
     }
 
     /// Why a node is in its state, after that it is not Ready, if that is known and delays its drain.

@@ -5,10 +5,10 @@ use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation;
 use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
 use nm_core::explain::remedy::{self, Case, Remedy};
-use nm_core::explain::roll_causes::skip_command;
+use nm_core::explain::roll_causes::skip_of;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{Reconcilers, State, blocked_pods, roll_name, uid};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -177,10 +177,11 @@ pub(crate) fn remedy_of_blocked(
         reason: pod.reason,
         facts: &pod.facts,
     };
-    let remedy = match roll_name(maintenance).filter(|_| pod.reason == BlockReason::NodeNotReady) {
-        Some(roll) => {
+    let is_off = pod.reason == BlockReason::NodeNotReady;
+    let remedy = match skip_of(maintenance, rolls, kubectl, now).filter(|_| is_off) {
+        Some(command) => {
             let advice = String::from("Make the node Ready, or continue the roll without it");
-            Remedy { advice, command: skip_command(roll, case.node, rolls, kubectl, now) }
+            Remedy { advice, command }
         }
         None => remedy::remedy(&case),
     };
