@@ -40,7 +40,9 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
                 volumes => format!(", waiting for {volumes} to be detached"),
             };
             let hold = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
-            line.and(format!(" {}%: {}{gone}{volumes}{hold}", percent_gone(status), remaining(status)))
+            let later = came_later(maintenance).map(|later| format!("; {later}")).unwrap_or_default();
+            let remaining = remaining(status);
+            line.and(format!(" {}%: {remaining}{gone}{volumes}{hold}{later}", percent_gone(status)))
         }
         State::Drained => {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
@@ -197,6 +199,13 @@ pub fn drained_again_since(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     status(maintenance).first_drained.as_ref().map(|_| drained.last_transition_time.0)
 }
 
+/// `1 pod came after the node was drained`: why a node that was drained is not any more. None if no pod has to leave it again.
+pub fn came_later(maintenance: &NodeMaintenance) -> Option<String> {
+    drained_again_since(maintenance)?;
+    let later = pods_to_go(status(maintenance));
+    (later > 0).then(|| format!("{} came after the node was drained", pods(later)))
+}
+
 /// Why a maintenance is queued or failed; empty if the status has no reason.
 pub fn reason(maintenance: &NodeMaintenance) -> &str {
     match status(maintenance).last_error.as_str() {
@@ -326,6 +335,23 @@ mod tests {
         assert_eq!(planned, "Planned: starts when its turn in roll k2 comes");
         let acting = of_roll(json!({"phase": "Succeeded", "evictionPods": 3}), "Acting");
         assert_eq!(acting, "Drained: 3 pods gone; roll k2 runs its action");
+    }
+
+    #[test]
+    fn a_node_that_pods_came_to_after_its_drain_says_so() {
+        let drained = json!({"type": "Drained", "status": "False", "reason": "Evicting", "message": "",
+            "lastTransitionTime": "2026-01-02T03:08:15Z"});
+        let status = |first: Option<&str>| {
+            json!({"phase": "Succeeded", "evictionPods": 3, "firstDrained": first, "conditions": [drained],
+                "drainProgress": 66, "podCounts": {"gone": 3, "terminating": 1}, "pendingPods": ["late"]})
+        };
+        let line = |first| headline(&objects::with_status("n1", status(first))).to_string();
+        let draining = "Draining 75%: 1 pod remaining (1 terminating), 3 gone";
+        assert_eq!(
+            line(Some("2026-01-02T03:06:15Z")),
+            format!("{draining}; 1 pod came after the node was drained")
+        );
+        assert_eq!(line(None), draining);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use fields::{
     pending_pods, roll_name, status, uid, waiting_pods,
 };
 pub use headline::{
-    drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed, is_ending,
-    kept_by_roll, percent_gone, pods_gone, pods_in_all, reason, stop_progress,
+    came_later, drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed,
+    is_ending, kept_by_roll, percent_gone, pods_gone, pods_in_all, reason, stop_progress,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

@@ -81,6 +81,15 @@ fn a_node_that_somebody_has_to_confirm_names_who_is_asked() {
 }
 
 #[test]
+fn a_drained_node_to_which_a_pod_comes_says_why_it_drains_again() {
+    let status = json!({"phase": "Succeeded", "firstDrained": ago(500), "evictionPods": 3, "pendingPods": ["late"],
+        "podCounts": {"gone": 3, "terminating": 1}, "conditions": [
+        condition("Cordoned", "True", "Cordoned", 508), condition("Drained", "False", "Evicting", 15)]});
+    let shown = shown(vec![maintenance("node-08", 600, status)], 145, 24);
+    assert!(shown.contains("1 pod came after the node was drained"), "{shown}");
+}
+
+#[test]
 fn a_node_that_waits_for_a_paused_roll_names_who_paused_it() {
     let state = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)},
         "paused": true, "pause": {"by": "bob@desk", "at": ago(720)}});

@@ -9,7 +9,7 @@ use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, degraded, drain_began, drain_ended,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, came_later, degraded, drain_began, drain_ended,
     drained_again_since, hold, is_ending, percent_gone, pods_gone, pods_in_all, reason, roll_name, status,
     stop_progress, uid,
 };
@@ -223,7 +223,10 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
         (State::Stopping, _) => stop_progress(maintenance),
         (State::Planned, _) => planned_begin(maintenance),
         (State::Drained, _) => roll_progress(maintenance).unwrap_or_default(),
-        (State::Draining, _) if status.last_error.is_empty() => waits(status),
+        (State::Draining, _) if status.last_error.is_empty() => Some(waits(status))
+            .filter(|waits| !waits.is_empty())
+            .or_else(|| came_later(maintenance))
+            .unwrap_or_default(),
         (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
         _ => status.last_error.clone(),
     }
