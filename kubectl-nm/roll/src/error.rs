@@ -138,6 +138,10 @@ pub enum RollError {
         name: String,
         /// The action as it is shown to the user.
         action: String,
+        /// Whether the roll is paused, and stays so.
+        is_paused: bool,
+        /// The command that confirms the action.
+        command: String,
     },
 
     /// The given action is not the one that the roll stores.
@@ -309,9 +313,17 @@ impl Failure for RollError {
                 "wait until it has finished, or run this command again: --skip {node} then terminates it and \
                  returns the node to service"
             ),
-            Self::UnconfirmedAction { .. } => String::from(
-                "run it on a terminal, or pass its flags again (--run with the same command, --job with the same file), or --yes",
-            ),
+            Self::UnconfirmedAction { name, is_paused, command, .. } => {
+                let stays = if *is_paused {
+                    format!("roll {name} is paused, and stays paused until it is resumed; ")
+                } else {
+                    String::new()
+                };
+                format!(
+                    "{stays}`{command}` confirms the action, and so do its flags (--run with the same command, --job with the \
+                     same file); on a terminal, you are asked"
+                )
+            }
             Self::OtherAction { .. } => String::from(
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),

@@ -29,6 +29,7 @@ pub mod record;
 pub mod report;
 pub mod runner;
 pub mod settings;
+pub mod skip;
 pub mod store;
 pub mod unfinished;
 pub mod view;

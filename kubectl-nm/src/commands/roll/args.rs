@@ -9,6 +9,7 @@ use nm_core::args::names::parse_node;
 use nm_core::client::nodes::NodeSelection;
 use nm_core::format::{self, OutputFormat};
 use nm_core::maintenance::start::StartRequest;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_dashboard::AppearanceFlags;
 use nm_roll::error::RollError;
@@ -330,6 +331,21 @@ pub(super) struct ResumeArgs {
 
     #[command(flatten)]
     pub(super) output: OutputArgs,
+}
+
+impl ResumeArgs {
+    /// The command that confirms the actions of the roll, and otherwise does the same.
+    pub(super) fn confirmed_command(&self) -> String {
+        let value = |flag: &str, value: &str| format!("{flag} {}", shell_quoted(value));
+        let skips = self.skip.iter().map(|node| value("--skip", node));
+        let timeout = self.timeout.map(|timeout| value("--timeout", &duration::show(timeout)));
+        let image = self.runner_image.as_ref().map(|image| value("--runner-image", image));
+        let set = [("--take-over", self.take_over), ("--here", self.here), ("--yes", true)];
+        let set = set.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.to_owned());
+        let command = format!("kubectl nm roll resume {}", shell_quoted(&self.roll.name));
+        let words = [command].into_iter().chain(skips).chain(timeout).chain(image).chain(set);
+        words.collect::<Vec<_>>().join(" ")
+    }
 }
 
 #[derive(Args, Debug)]

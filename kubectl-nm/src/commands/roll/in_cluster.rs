@@ -9,6 +9,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::error::RollError;
 use nm_roll::in_cluster::{history, runner_job};
+use nm_roll::record::Roll;
 use nm_roll::settings::RollSettings;
 use serde_json::{Value, json};
 
@@ -54,12 +55,7 @@ pub(super) async fn ensure(
     continued: Option<(&str, &mut Output)>,
 ) -> Result<(), Error> {
     if let Some(found) = objects::get(cluster, job).await? {
-        let container =
-            |job: &Value| job.pointer("/spec/template/spec/containers/0").cloned().unwrap_or_default();
-        let (runs, wanted) = (container(&found), container(job));
-        let is_same = runs["args"] == wanted["args"] && given.is_none_or(|image| runs["image"] == image);
-        let is_leaving = found["metadata"].get("deletionTimestamp").is_some();
-        if runner_job::is_live(&found) && !is_leaving && is_same {
+        if runs_as(&found, job, given) {
             return Ok(());
         }
         if let Some((roll, out)) = continued {
@@ -69,6 +65,22 @@ pub(super) async fn ensure(
         objects::wait_until_gone(cluster, &found).await;
     }
     objects::create(cluster, job, false).await.map(drop).map_err(explained)
+}
+
+/// Whether a Job runs a roll with exactly its settings, and with the `given` image.
+pub(super) async fn is_running(roll: &Roll, given: Option<&str>, cluster: &Cluster) -> Result<bool, Error> {
+    let wanted = runner_job::of(&roll.name, &roll.settings, given.unwrap_or_default());
+    let found = objects::get(cluster, &wanted).await?;
+    Ok(found.is_some_and(|found| runs_as(&found, &wanted, given)))
+}
+
+/// Whether a Job runs, and runs what another one would, with the `given` image.
+fn runs_as(found: &Value, wanted: &Value, given: Option<&str>) -> bool {
+    let container =
+        |job: &Value| job.pointer("/spec/template/spec/containers/0").cloned().unwrap_or_default();
+    let (runs, wanted) = (container(found), container(wanted));
+    let is_same = runs["args"] == wanted["args"] && given.is_none_or(|image| runs["image"] == image);
+    runner_job::is_live(found) && is_same
 }
 
 /// Reports the order within waves that only a roll in the cluster has: which node its pod is on is not known before it begins.

@@ -16,6 +16,7 @@ use nm_roll::error::RollError;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::RollSettings;
+use nm_roll::skip::Skip;
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, unfinished};
 
@@ -61,6 +62,7 @@ pub(super) async fn resume(
         if !before.paused {
             return Err(RollError::Running { name: name.to_owned(), who }.into());
         }
+        ask(&args, &roll, &skips(&args, &roll, &before, true), None, cluster.context(), out)?;
         skip(&args, &roll, cluster, out).await?;
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
@@ -104,7 +106,8 @@ pub(super) async fn resume(
         || (record.skipped.clone(), record.absent.clone()),
         |changed| (changed.skipped, changed.absent),
     );
-    run_roll(&roll, RollRecord { absent, skipped, ..record }, before.halt, &args.output, cluster, out).await
+    run_roll(&roll, RollRecord { absent, skipped, ..record }, before.halt, &args.output, cluster, out)
+        .await
 }
 
 /// Lets the cluster continue a roll. Its Job waits for that, or is created again.
@@ -124,7 +127,14 @@ async fn resume_in_cluster(
             return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
         }
     }
-    confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
+    // The Job that waits runs only the actions that were confirmed when it was created.
+    let is_only_paused =
+        before.paused && before.halt.is_none() && before.aborted.is_none() && !args.take_over;
+    if is_only_paused && in_cluster::is_running(roll, args.runner_image.as_deref(), cluster).await? {
+        ask(args, roll, &skips(args, roll, before, true), None, cluster.context(), out)?;
+    } else {
+        confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
+    }
     let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
     let job = runner_job::of(name, &roll.settings, &image);
     skip(args, roll, cluster, out).await?;
@@ -203,7 +213,7 @@ fn confirm(
     if roll.is_record_lost() {
         warn_of_lost_record(roll, out);
     }
-    warn_of_running_commands(roll, record, out);
+    warn_of_running_commands(args, roll, record, out);
     let mut left = unfinished(Some(roll), record);
     left.retain(|left| !args.skip.contains(&left.node));
     let again = run_again(&left);
@@ -211,7 +221,39 @@ fn confirm(
         out.message(&Line::new(format!("The action of {} failed, and runs again.", again.join(", "))));
     }
     report_windows(&roll.settings.windows, out);
-    confirm_action(args, namespace, roll, context, out)
+    let unconfirmed = unconfirmed_action(args, namespace, roll, record, out)?;
+    let skips = skips(args, roll, record, false);
+    ask(args, roll, &skips, unconfirmed.as_deref(), context, out)
+}
+
+/// What the skips do. `is_run`: a program runs the roll, and waits until it is resumed.
+fn skips<'a>(args: &'a ResumeArgs, roll: &Roll, record: &RollRecord, is_run: bool) -> Vec<Skip<'a>> {
+    args.skip.iter().map(|node| Skip::of(node, roll, record, is_run)).collect()
+}
+
+/// Reports what the skips do, and asks whether the roll continues, if an action is `unconfirmed` or a skip interrupts one.
+/// Without a terminal, a skip is no reason to stop: it was asked for.
+fn ask(
+    args: &ResumeArgs,
+    roll: &Roll,
+    skips: &[Skip],
+    unconfirmed: Option<&str>,
+    context: &str,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let lines: Vec<Line> = skips.iter().map(Skip::line).collect();
+    let needs_answer = unconfirmed.is_some() || skips.iter().any(Skip::interrupts);
+    if !needs_answer || args.yes || !out.can_ask() {
+        for line in &lines {
+            out.message(line);
+        }
+        return Ok(());
+    }
+    let what = format!("Continue roll {}", roll.name);
+    let left = roll.nodes.iter().map(|node| node.node().to_owned());
+    let nodes: Vec<String> = left.filter(|node| !args.skip.contains(node)).collect();
+    let (cluster, runs, harms) = (context, unconfirmed, lines.as_slice());
+    Question { what: &what, cluster, nodes: &nodes, runs, harms, ..Question::default() }.ask(false, out)
 }
 
 /// The program that runs the roll now; none if nobody does.
@@ -290,10 +332,12 @@ fn warn_of_lost_record(roll: &Roll, out: &mut Output) {
 }
 
 /// The program that ran the roll last may not have ended, or its command may run on the node although it has.
-fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) {
+fn warn_of_running_commands(args: &ResumeArgs, roll: &Roll, record: &RollRecord, out: &mut Output) {
     let is_running = |node: &&RollNode| {
         let action = node.record.current_action();
-        roll.settings.runs_command(node.record.step)
+        let is_skipped = args.skip.iter().any(|skipped| skipped == node.node());
+        !is_skipped
+            && roll.settings.runs_command(node.record.step)
             && action.is_some_and(|action| action.state == ActionState::Running)
     };
     let running = roll.nodes.iter().filter(is_running).map(RollNode::node).collect::<Vec<_>>().join(", ");
@@ -307,35 +351,33 @@ fn warn_of_running_commands(roll: &Roll, record: &RollRecord, out: &mut Output) 
     }
 }
 
-/// The actions are in the objects, which others may write. So the user who resumes the roll confirms what is run on this
-/// computer, or created with their permissions.
-fn confirm_action(
+/// The action that the user has not confirmed by flags, and has to confirm. The actions are in the objects, which others may write.
+/// So the user who resumes the roll confirms what is run on this computer, or created with their permissions.
+fn unconfirmed_action(
     args: &ResumeArgs,
     namespace: Option<&str>,
     roll: &Roll,
-    context: &str,
+    record: &RollRecord,
     out: &mut Output,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let RollSettings { before, action, after, .. } = &roll.settings;
     let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
     let pairs = [(&given.before, before), (&given.action, action), (&given.after, after)];
-    let Some(shown) = roll.settings.describe_actions() else { return Ok(()) };
+    let Some(shown) = roll.settings.describe_actions() else { return Ok(None) };
     let name = roll.name.clone();
     let is_other = pairs.iter().any(|(given, stored)| given.is_some() && given != stored);
     match () {
         () if is_other => Err(RollError::OtherAction { name, action: shown }.into()),
-        () if pairs.iter().all(|(given, stored)| given == stored) => Ok(()),
+        () if pairs.iter().all(|(given, stored)| given == stored) => Ok(None),
         () if args.yes => {
             out.message(&Line::new(format!("Roll {name}, for each node: {shown}")));
-            Ok(())
+            Ok(None)
         }
-        () if !out.can_ask() => Err(RollError::UnconfirmedAction { name, action: shown }.into()),
-        () => {
-            let what = format!("Continue roll {name}");
-            let nodes: Vec<String> = roll.nodes.iter().map(|node| node.node().to_owned()).collect();
-            let (cluster, runs) = (context, Some(shown.as_str()));
-            Question { what: &what, cluster, nodes: &nodes, runs, ..Question::default() }.ask(false, out)
+        () if !out.can_ask() => {
+            let (is_paused, command) = (record.paused, args.confirmed_command());
+            Err(RollError::UnconfirmedAction { name, action: shown, is_paused, command }.into())
         }
+        () => Ok(Some(shown)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::terminal::output::captured::output;
-use nm_core::testing::fake_server::{list, reading_cluster};
+use nm_core::testing::fake_server::{failure, list, reading_cluster};
 use nm_dashboard::AppearanceFlags;
 use nm_roll::record::{Halt, LABEL, NODE, SETTINGS, STATE, annotation};
 use nm_roll::settings::{NodeAction, RollSettings};
@@ -53,7 +53,14 @@ fn confirmed(action: &Value, run: Option<&str>, job: Option<&str>, yes: bool) ->
     std::fs::write(file.path(), job.unwrap_or_default()).unwrap();
     let job = job.map(|_| file.path().to_owned());
     let args = ResumeArgs { run: run.map(str::to_owned), job, yes, ..args() };
-    confirm_action(&args, None, &roll(action), "c", &mut output().0)
+    unconfirmed(&args, &roll(action))
+}
+
+/// Whether an action is confirmed without a terminal, by these flags.
+fn unconfirmed(args: &ResumeArgs, roll: &Roll) -> Result<(), Error> {
+    let unconfirmed = unconfirmed_action(args, None, roll, &RollRecord::default(), &mut output().0)?;
+    assert_eq!(unconfirmed, None, "nobody can be asked");
+    Ok(())
 }
 
 #[test]
@@ -100,13 +107,13 @@ fn the_actions_around_the_drain_are_confirmed_too() {
         let around = AroundArgs { before, after, ..AroundArgs::default() };
         let given = format!("{around:?} {run:?}");
         let args = ResumeArgs { run, around, ..args() };
-        let outcome = confirm_action(&args, None, &roll, "c", &mut output().0);
+        let outcome = unconfirmed(&args, &roll);
         assert_eq!(outcome.is_ok(), is_confirmed, "{given}: {outcome:?}");
     }
     // An action that the roll does not have is not added.
     let around = AroundArgs { after: Some("a".into()), ..AroundArgs::default() };
     let args = ResumeArgs { run: Some("r".into()), around, ..args() };
-    let refused = confirm_action(&args, None, &self::roll(&json!({"run": "r"})), "c", &mut output().0);
+    let refused = unconfirmed(&args, &self::roll(&json!({"run": "r"})));
     let refusal = refused.as_ref().unwrap_err().above();
     assert!(matches!(refusal, Some(RollError::OtherAction { .. })), "{refused:?}");
 }
@@ -123,21 +130,35 @@ async fn resumed(
     meanwhile: impl Fn(&mut RollRecord) + Send + Sync + 'static,
 ) -> (Result<Exit, Error>, RollRecord, String, Instant) {
     let record = RollRecord { revision: 1, runner: Some(runner()), ..RollRecord::default() };
+    resumed_from(record, &settings(&json!({"run": "x"})), args, None, meanwhile).await
+}
+
+/// The same for a roll with this record, these settings and this Job that runs it.
+async fn resumed_from(
+    record: RollRecord,
+    settings: &RollSettings,
+    args: ResumeArgs,
+    job: Option<Value>,
+    meanwhile: impl Fn(&mut RollRecord) + Send + Sync + 'static,
+) -> (Result<Exit, Error>, RollRecord, String, Instant) {
     let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": Timestamp::UNIX_EPOCH,
         "action": {"attempt": 1, "state": "running"}});
     let object: NodeMaintenance = serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "n0", "uid": "uid-n0", "resourceVersion": "5", "labels": {LABEL: "r"}, "annotations":
-            {SETTINGS: annotation(&settings(&json!({"run": "x"}))), NODE: node.to_string(), STATE: annotation(&record)}},
+            {SETTINGS: annotation(settings), NODE: node.to_string(), STATE: annotation(&record)}},
         "spec": {"nodeName": "n0"},
     }))
     .unwrap();
     let stored = Arc::new(Mutex::new(object));
     let server = Arc::clone(&stored);
-    let cluster = reading_cluster(move |method, _, body| {
+    let cluster = reading_cluster(move |method, path, body| {
         let mut object = server.lock().unwrap();
-        if method == "GET" {
-            return list(std::slice::from_ref(&object));
+        match (method, &job) {
+            ("GET", Some(job)) if path.contains("/jobs/") => return (200, job.clone()),
+            ("GET", None) if path.contains("/jobs/") => return failure(404, "NotFound", "nm-roll-r"),
+            ("GET", _) => return list(std::slice::from_ref(&object)),
+            _ => {}
         }
         let annotations = object.metadata.annotations.get_or_insert_default();
         if let Some(state) = body.pointer("/metadata/annotations").and_then(|all| all[STATE].as_str()) {
@@ -198,6 +219,63 @@ async fn somebody_who_has_not_confirmed_anything_yet_is_told_who_runs_the_roll()
     };
     let (ended, ..) = resumed(args(), answers).await;
     assert!(matches!(refusal(&ended), Some(RollError::Running { .. })), "{ended:?}");
+}
+
+fn paused() -> RollRecord {
+    RollRecord { revision: 1, paused: true, runner: Some(runner()), ..RollRecord::default() }
+}
+
+/// A sign of life of the program that runs the roll.
+fn answers(record: &mut RollRecord) {
+    record.runner.as_mut().unwrap().at += SignedDuration::from_secs(1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_skip_that_ends_a_command_is_announced_before_it_does() {
+    let args = ResumeArgs { skip: vec![String::from("n0")], ..args() };
+    let (ended, record, messages, _) =
+        resumed_from(paused(), &settings(&json!({"run": "x"})), args, None, answers).await;
+    assert_eq!((ended.unwrap(), record.paused), (Exit::Done, false));
+    assert_eq!(
+        messages,
+        "warning: --skip n0 terminates the command, which is running, and returns the node to service now\n\
+         node/n0 is skipped, and returns to service\n"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_roll_whose_job_waits_is_continued_without_the_confirmation_of_its_actions() {
+    let mut template = serde_saphyr::from_str::<Value>(JOB).unwrap();
+    template["metadata"] = json!({"name": "a", "namespace": runner_job::NAMESPACE});
+    let settings = RollSettings { in_cluster: true, ..settings(&json!({"job": template})) };
+    let in_cluster = || {
+        let runner = Some(Runner { in_cluster: true, ..runner() });
+        RollRecord { runner, ..paused() }
+    };
+    let args =
+        || ResumeArgs { skip: vec![String::from("n0")], runner_image: Some(String::from("nm:1")), ..args() };
+    let job = runner_job::of("r", &settings, "nm:1");
+    let (ended, record, messages, _) =
+        resumed_from(in_cluster(), &settings, args(), Some(job.clone()), |_| {}).await;
+    assert_eq!((ended.unwrap(), record.paused), (Exit::Done, false));
+    let skipped =
+        "warning: --skip n0 terminates the Job, which is running, and returns the node to service now\n";
+    assert!(messages.starts_with(skipped), "{messages}");
+    let mut other = job;
+    other["spec"]["template"]["spec"]["containers"][0]["args"][3] = json!("--settings=others");
+    for job in [None, Some(other)] {
+        let (ended, record, ..) = resumed_from(in_cluster(), &settings, args(), job, |_| {}).await;
+        let error = ended.unwrap_err();
+        let is_unconfirmed =
+            matches!(error.above(), Some(RollError::UnconfirmedAction { is_paused: true, .. }));
+        assert!(is_unconfirmed && record.paused, "{error}");
+        assert_eq!(
+            error.hint().unwrap(),
+            "roll r is paused, and stays paused until it is resumed; `kubectl nm roll resume r --skip n0 --runner-image \
+             nm:1 --yes` confirms the action, and so do its flags (--run with the same command, --job with the same file); \
+             on a terminal, you are asked"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +351,7 @@ fn the_action_of_a_node_that_is_skipped_is_not_announced() {
         let (mut out, captured) = output();
         confirm(&args, None, &roll, &RollRecord { revision: 1, ..RollRecord::default() }, "c", &mut out)
             .unwrap();
-        assert!(captured.messages().ends_with(expected), "{}", captured.messages());
+        assert!(captured.messages().contains(expected), "{}", captured.messages());
         assert_eq!(captured.messages().contains("runs again"), !expected.is_empty());
     }
 }

@@ -1,0 +1,165 @@
+//! What a skip does with a node of a roll, for the user who is about to skip it.
+
+use nm_core::terminal::text::Line;
+
+use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
+
+/// What a skip does with a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip<'a> {
+    node: &'a str,
+    effect: Effect,
+}
+
+/// What becomes of the node, and of its command or Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It has no maintenance, because it does not exist.
+    Absent,
+    /// Its maintenance has not started.
+    Planned,
+    /// It is back in service.
+    InService,
+    /// It returns to service, and nothing runs for it.
+    Returns,
+    /// The same, and what runs for it is terminated: its command, or its Job.
+    Terminates(&'static str),
+    /// The same, and its command may continue: the program of this user has started it, and may have died.
+    MayContinue(String),
+}
+
+impl<'a> Skip<'a> {
+    /// The skip of a node of a roll with this record. `is_run`: a program runs the roll now, and terminates its command.
+    pub fn of(node: &'a str, roll: &Roll, record: &RollRecord, is_run: bool) -> Self {
+        let effect = match roll.node(node) {
+            None => Effect::Absent,
+            Some(found) if found.record.step == Step::Planned => Effect::Planned,
+            Some(found) if found.is_in_service() => Effect::InService,
+            Some(found) => returned(found, roll, record, is_run),
+        };
+        Self { node, effect }
+    }
+
+    /// Whether it ends a command or a Job, or leaves a command behind.
+    pub fn interrupts(&self) -> bool {
+        matches!(self.effect, Effect::Terminates(_) | Effect::MayContinue(_))
+    }
+
+    /// The sentence for the user.
+    pub fn line(&self) -> Line {
+        let node = self.node;
+        let words = match &self.effect {
+            Effect::Absent => String::from("stops the wait for the node, which does not exist"),
+            Effect::Planned => String::from("deletes the planned maintenance; the node stays in service"),
+            Effect::InService => String::from("ends the checks of the node, which is back in service"),
+            Effect::Returns => String::from("returns the node to service now"),
+            Effect::Terminates(what) => {
+                format!("terminates the {what}, which is running, and returns the node to service now")
+            }
+            Effect::MayContinue(who) => {
+                format!("returns the node to service now; the command that {who} has started may continue")
+            }
+        };
+        let warning = if self.interrupts() { "warning: " } else { "" };
+        Line::new(format!("{warning}--skip {node} {words}"))
+    }
+}
+
+fn returned(node: &RollNode, roll: &Roll, record: &RollRecord, is_run: bool) -> Effect {
+    let action = node.record.current_action();
+    if action.is_none_or(|action| action.state != ActionState::Running) {
+        return Effect::Returns;
+    }
+    match (&record.runner, roll.settings.runs_command(node.record.step)) {
+        (_, false) => Effect::Terminates("Job"),
+        _ if is_run => Effect::Terminates("command"),
+        (Some(runner), true) => Effect::MayContinue(runner.who.clone()),
+        // The program that ran the roll has terminated it.
+        (None, true) => Effect::Returns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+    use nm_core::testing::objects::requested;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::record::{LABEL, NODE, Runner, SETTINGS};
+
+    /// A roll of `n1` at a step, with this command or Job, from which four pods are gone.
+    fn roll(step: &str, action: &Value, runs: &Value) -> Roll {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": runs, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let node =
+            json!({"wave": 0, "position": 0, "step": step, "since": Timestamp::UNIX_EPOCH, "action": action});
+        let mut object = requested("n1");
+        object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+        let annotations = [(SETTINGS, settings), (NODE, node)];
+        object.metadata.annotations =
+            Some(annotations.map(|(key, value)| (key.to_owned(), value.to_string())).into());
+        object.status =
+            serde_json::from_value(json!({"phase": "Running", "podCounts": {"gone": 4}})).unwrap();
+        Roll::find("r", &[Arc::new(object)]).unwrap().unwrap()
+    }
+
+    /// The sentence about a skip of its node, and whether something is interrupted.
+    fn skip(roll: &Roll, is_run: bool, has_runner: bool) -> (String, bool) {
+        let (id, who, at) = ("x".into(), "ada@vm".into(), Timestamp::UNIX_EPOCH);
+        let runner = has_runner.then_some(Runner { id, who, at, in_cluster: false, node: None });
+        let record = RollRecord { runner, ..RollRecord::default() };
+        let skip = Skip::of("n1", roll, &record, is_run);
+        (skip.line().to_string(), skip.interrupts())
+    }
+
+    #[test]
+    fn a_skip_names_what_it_terminates_and_that_the_node_returns_now() {
+        let running = || json!({"attempt": 1, "state": "running"});
+        let done = || json!({"attempt": 1, "state": "succeeded"});
+        let (command, job) = (|| json!({"run": "reboot {}"}), || json!({"job": {}}));
+        let returns = "--skip n1 returns the node to service now";
+        for (step, action, runs, is_run, has_runner, expected) in [
+            (
+                "Acting",
+                running(),
+                command(),
+                true,
+                true,
+                "warning: --skip n1 terminates the command, which is running, and returns the node to service now",
+            ),
+            (
+                "Acting",
+                running(),
+                job(),
+                false,
+                true,
+                "warning: --skip n1 terminates the Job, which is running, and returns the node to service now",
+            ),
+            (
+                "Acting",
+                running(),
+                command(),
+                false,
+                true,
+                "warning: --skip n1 returns the node to service now; the command that ada@vm has started may continue",
+            ),
+            ("Acting", running(), command(), false, false, returns),
+            ("Acting", done(), command(), true, true, returns),
+            ("Draining", Value::Null, command(), true, true, returns),
+            (
+                "Planned",
+                Value::Null,
+                command(),
+                true,
+                true,
+                "--skip n1 deletes the planned maintenance; the node stays in service",
+            ),
+        ] {
+            let (line, interrupts) = skip(&roll(step, &action, &runs), is_run, has_runner);
+            assert_eq!((line.as_str(), interrupts), (expected, expected.starts_with("warning")), "{step}");
+        }
+    }
+}
