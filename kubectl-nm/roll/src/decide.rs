@@ -338,7 +338,9 @@ impl Pass<'_> {
     /// The node is done. Its maintenance is released once that is recorded.
     fn release(&mut self, node: &RollNode) {
         let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
-        self.next.done.add(node, seconds);
+        let pods = self.next.gone.of(node.node(), node.pods().0);
+        self.next.done.add(pods, node.departures(), seconds);
+        self.next.gone.forget(node.node());
         self.next.skipped.retain(|skipped| skipped != node.node());
         self.next.nodes.retain(|left| left != node.node());
         self.next.released.push(node.node().to_owned());

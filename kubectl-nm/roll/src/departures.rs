@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use nm_core::maintenance::status;
+
 use crate::absence::{AbsentNode, Departure, LeftNode, has_lost_node};
 use crate::observed::Observed;
 use crate::record::{Roll, RollNode, RollRecord, SETTINGS, STATE};
@@ -35,8 +37,9 @@ pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecor
     next.absent.retain(|absent| !has_maintenance(absent.node()));
     let is_aborted = observed.aborted.is_some() || next.aborted.is_some();
     let mut are_pending = false;
-    for (name, known) in &observed.known {
-        if known.lost.is_none() || is_accounted_for(next, name) {
+    for (name, known) in observed.known.iter().filter(|(_, known)| known.lost.is_some()) {
+        next.gone.note(name, status(&known.object).pod_counts.gone.into());
+        if is_accounted_for(next, name) {
             continue;
         }
         let uid_now = observed.nodes.get(name).map(|view| view.uid.as_str());

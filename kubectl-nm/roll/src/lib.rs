@@ -31,6 +31,7 @@ pub mod runner;
 pub mod settings;
 pub mod skip;
 pub mod store;
+mod totals;
 pub mod unfinished;
 pub mod view;
 pub mod viewer;

@@ -29,6 +29,7 @@ use crate::settings::RollSettings;
 pub use crate::action_record::{ActionRecord, ActionState};
 pub use crate::health_record::{Baseline, Health, ProbedHealth};
 pub(crate) use crate::health_record::{DisturbedKind, DisturbedObject};
+pub use crate::totals::{DoneNodes, EarlierPods};
 pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Pause, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
@@ -172,6 +173,9 @@ pub struct RollRecord {
     pub skipped: Vec<String>,
     /// Totals of the nodes that are done.
     pub done: DoneNodes,
+    /// The pods that are gone from the other nodes whose maintenances have ended.
+    #[serde(skip_serializing_if = "EarlierPods::is_empty")]
+    pub gone: EarlierPods,
     /// For how many milliseconds a program has run the roll, without the time while it was paused or halted.
     pub worked_millis: i64,
     /// What the program that runs the roll has found when it last probed its nodes. It writes this with its heartbeat only, for
@@ -181,36 +185,6 @@ pub struct RollRecord {
     /// Of how many nodes nothing is known, because an earlier record was deleted with its maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<usize>,
-}
-
-/// The nodes that are done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DoneNodes {
-    /// Number of nodes.
-    pub nodes: usize,
-    /// The pods that their drains moved.
-    pub pods: i64,
-    /// The sum of the working times of the roll from their begin to their end, in seconds.
-    pub seconds: i64,
-    /// The time of the slowest, in seconds.
-    pub slowest_seconds: i64,
-    /// What became of the pods, as far as the drains report it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub departures: Option<Departures>,
-}
-
-impl DoneNodes {
-    /// Adds a node that took so many seconds.
-    pub(crate) fn add(&mut self, node: &RollNode, seconds: i64) {
-        self.nodes = self.nodes.saturating_add(1);
-        self.pods = self.pods.saturating_add(node.pods().0);
-        if let Some(new) = node.departures() {
-            self.departures = Some(self.departures.unwrap_or_default().plus(new));
-        }
-        self.seconds = self.seconds.saturating_add(seconds);
-        self.slowest_seconds = self.slowest_seconds.max(seconds);
-    }
 }
 
 /// A maintenance of a roll.

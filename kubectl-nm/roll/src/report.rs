@@ -44,6 +44,8 @@ pub struct LineReporter<'a> {
     keeper: Option<&'a mut HistoryKeeper>,
     /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
+    /// The most pods that were gone so far.
+    pods: i64,
     waiting: Option<String>,
     is_asking: bool,
     answers: Lines<BufReader<Stdin>>,
@@ -88,6 +90,7 @@ impl<'a> LineReporter<'a> {
             format,
             keeper: None,
             before: BTreeMap::new(),
+            pods: 0,
             waiting: None,
             is_asking: false,
             answers: BufReader::new(tokio::io::stdin()).lines(),
@@ -160,7 +163,7 @@ impl<'a> LineReporter<'a> {
             message,
             done: view.record.done.nodes,
             nodes: view.roll.settings.nodes(),
-            pods: view.moved_pods(),
+            pods: self.pods,
             skipped: &view.record.skipped,
             left: &view.record.left,
             estimated_end: view.estimate().and_then(|estimate| estimate.end),
@@ -177,6 +180,8 @@ impl RollReporter for LineReporter<'_> {
         if let RollState::TakenOver(_) = view.state {
             return Ok(());
         }
+        // A maintenance is seen to be gone before the record counts its pods.
+        self.pods = self.pods.max(view.moved_pods());
         let mut before = std::mem::take(&mut self.before);
         for progress in view.progress {
             let mut printed = progress.clone();

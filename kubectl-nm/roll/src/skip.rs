@@ -65,6 +65,19 @@ impl<'a> Skip<'a> {
     }
 }
 
+/// The record of a roll once these nodes are skipped.
+pub fn skipped(nodes: &[String], roll: &Roll, mut record: RollRecord) -> RollRecord {
+    for name in nodes {
+        if !record.skipped.contains(name) {
+            record.skipped.push(name.clone());
+        }
+        // Their maintenances end.
+        record.gone.note(name, roll.node(name).map_or(0, |node| node.pods().0));
+    }
+    record.absent.retain(|absent| !nodes.iter().any(|name| name == absent.node()));
+    record
+}
+
 fn returned(node: &RollNode, roll: &Roll, record: &RollRecord, is_run: bool) -> Effect {
     let action = node.record.current_action();
     if action.is_none_or(|action| action.state != ActionState::Running) {
@@ -88,7 +101,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::{LABEL, NODE, Runner, SETTINGS};
+    use crate::decide::{NodeProgress, RollState};
+    use crate::record::{DoneNodes, LABEL, NODE, Runner, SETTINGS};
+    use crate::view::RollView;
 
     /// A roll of `n1` at a step, with this command or Job, from which four pods are gone.
     fn roll(step: &str, action: &Value, runs: &Value) -> Roll {
@@ -113,6 +128,34 @@ mod tests {
         let record = RollRecord { runner, ..RollRecord::default() };
         let skip = Skip::of("n1", roll, &record, is_run);
         (skip.line().to_string(), skip.interrupts())
+    }
+
+    #[test]
+    fn the_pods_that_are_gone_from_a_skipped_node_stay_counted() {
+        let roll = roll("Draining", &Value::Null, &Value::Null);
+        let record =
+            RollRecord { done: DoneNodes { pods: 8, ..DoneNodes::default() }, ..RollRecord::default() };
+        let record = skipped(&[String::from("n1")], &roll, record);
+        for progress in [progress(&roll), Vec::new()] {
+            let (roll, record, progress) = (&roll, &record, progress.as_slice());
+            let (state, aborted, now) = (&RollState::Working, None, Timestamp::UNIX_EPOCH);
+            let view = RollView { roll, record, progress, state, aborted, is_current: true, now };
+            assert_eq!(view.moved_pods(), 12, "{progress:?}");
+        }
+    }
+
+    fn progress(roll: &Roll) -> Vec<NodeProgress> {
+        let of = |node: &RollNode| NodeProgress {
+            node: node.node().to_owned(),
+            wave: 0,
+            position: 0,
+            step: node.record.step,
+            since: node.record.since,
+            detail: String::new(),
+            ready_time: None,
+            pods: node.pods(),
+        };
+        roll.nodes.iter().map(of).collect()
     }
 
     #[test]

@@ -92,9 +92,11 @@ impl RollView<'_> {
         }
     }
 
-    /// Pods that are gone from the nodes so far.
+    /// Pods that are gone from the nodes so far, including those that were skipped or have left the roll.
     pub fn moved_pods(&self) -> i64 {
-        self.progress.iter().fold(self.record.done.pods, |pods, node| pods.saturating_add(node.pods.0))
+        let RollRecord { done, gone, .. } = self.record;
+        let shown = self.progress.iter().map(|node| (node.node.as_str(), node.pods.0));
+        done.pods.saturating_add(gone.total(shown))
     }
 
     /// The end, if every node takes as long as those that are done on average, or as the slowest of them once it takes longer, and no

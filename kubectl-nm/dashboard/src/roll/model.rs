@@ -201,13 +201,15 @@ impl RollModel {
         let current_before = self.shown.as_ref().map(|shown| shown.current_at);
         let created =
             view.roll.nodes.iter().filter_map(|node| node.object.metadata.creation_timestamp.as_ref());
+        let pods_before = self.shown.as_ref().map_or(0, |shown| shown.pods);
         let began_before = self.shown.as_ref().and_then(|shown| shown.began);
         let settings = &view.roll.settings;
         self.shown = Some(ShownRoll {
             record: record.clone(),
             state: view.state.clone(),
             nodes: view.roll.settings.nodes(),
-            pods: view.moved_pods(),
+            // A maintenance is seen to be gone before the record counts its pods.
+            pods: view.moved_pods().max(pods_before),
             estimate: view.estimate(),
             began: created.map(|time| time.0).chain(began_before).min(),
             at_a_time: settings.at_once(),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observed::NodeView;
+use crate::view::RollView;
 
 /// What a viewer shows now; without permission to list nodes, or with it.
 fn shown(world: &World, lists_nodes: bool) -> Vec<NodeProgress> {
@@ -76,4 +77,39 @@ fn without_permission_to_list_nodes_nothing_seems_to_be_missing_on_them() {
         assert!(["it is not Ready", "it has not rebooted"].contains(&known.as_str()), "{step:?}: {known}");
         assert!(!unknown.starts_with("it "), "{step:?}: {unknown}");
     }
+}
+
+/// How many pods are gone, as a viewer shows it after a decision.
+fn pods_gone(world: &World) -> i64 {
+    let roll = &world.roll();
+    let (record, progress) = (&roll.complete_record().unwrap(), &shown(world, true));
+    let (state, aborted, now) = (&RollState::Working, None, at(world.now));
+    RollView { roll, record, progress, state, aborted, is_current: true, now }.moved_pods()
+}
+
+#[test]
+fn the_number_of_pods_that_are_gone_does_not_fall_when_nodes_leave_the_roll_or_do_not_exist() {
+    let mut world = World::new(&[3], 2);
+    world.run_to("n0", Step::Checking);
+    world.run_to("n1", Step::Checking);
+    world.stop("n0");
+    world.delete_node("n1");
+    let (mut shown, mut most) = (Vec::new(), 6);
+    for second in 0..200 {
+        world.decide(usize::MAX);
+        if world.objects.is_empty() {
+            break;
+        }
+        shown.push(pods_gone(&world));
+        world.pass_second();
+        if second == 5 {
+            world.return_node("n1");
+        }
+    }
+    for pods in &shown {
+        assert!(*pods >= most, "{shown:?}");
+        most = *pods;
+    }
+    let left = world.record.gone.total(std::iter::empty());
+    assert_eq!((world.record.done.pods, left), (6, 3), "n0 has left the roll, and the others are done");
 }

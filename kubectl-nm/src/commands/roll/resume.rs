@@ -16,7 +16,7 @@ use nm_roll::error::RollError;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::RollSettings;
-use nm_roll::skip::Skip;
+use nm_roll::skip::{Skip, skipped};
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, unfinished};
 
@@ -102,11 +102,9 @@ pub(super) async fn resume(
         }
     };
     // The record stays that of the claim, so that a change of somebody else since then is noticed.
-    let (skipped, absent) = skipped.map_or_else(
-        || (record.skipped.clone(), record.absent.clone()),
-        |changed| (changed.skipped, changed.absent),
-    );
-    run_roll(&roll, RollRecord { absent, skipped, ..record }, before.halt, &args.output, cluster, out)
+    let changed = skipped.unwrap_or_else(|| record.clone());
+    let RollRecord { absent, skipped, gone, .. } = changed;
+    run_roll(&roll, RollRecord { absent, skipped, gone, ..record }, before.halt, &args.output, cluster, out)
         .await
 }
 
@@ -286,23 +284,18 @@ async fn skip(
     if args.skip.is_empty() {
         return Ok(None);
     }
-    let (_, record) = store::update(cluster, &roll.name, |_, mut record| {
-        let new = args.skip.iter().filter(|node| !record.skipped.contains(node)).cloned().collect::<Vec<_>>();
-        record.skipped.extend(new);
-        record.absent.retain(|absent| !args.skip.iter().any(|name| name == absent.node()));
-        Ok(record)
-    })
-    .await?;
+    let change = |now: &Roll, record| Ok(skipped(&args.skip, now, record));
+    let (_, record) = store::update(cluster, &roll.name, change).await?;
     let is_known =
         |node: &RollNode| !node.is_worked_on() || roll.node(node.node()).is_some_and(RollNode::is_worked_on);
     let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node()) && is_known(node);
-    let skipped = store::remove(cluster, &roll.name, is_skipped).await?;
-    for node in &skipped {
+    let removed = store::remove(cluster, &roll.name, is_skipped).await?;
+    for node in &removed {
         out.message(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
     }
     // An absent node has no maintenance.
     let stays = |name: &&String| {
-        roll.node(name).is_some() && !skipped.iter().any(|node| node.node() == name.as_str())
+        roll.node(name).is_some() && !removed.iter().any(|node| node.node() == name.as_str())
     };
     match args.skip.iter().find(stays) {
         None => Ok(Some(record)),
