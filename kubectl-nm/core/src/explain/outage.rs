@@ -84,7 +84,7 @@ fn is_explained_by_restarts(container: &ContainerStatus, created: Timestamp) -> 
 }
 
 impl StoppedPod {
-    /// The pod that an event is about; none if the event is another one.
+    /// The pod that an event is about; none if the event is another one, or if the kubelet only restarts a container.
     pub fn of(event: &Event) -> Option<Self> {
         let (about, source) = (&event.involved_object, event.source.as_ref()?);
         let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?;
@@ -94,8 +94,13 @@ impl StoppedPod {
             node: source.host.clone()?,
             at: time.0,
         })
-        .filter(|_| event.reason.as_deref() == Some("Killing"))
+        .filter(|_| event.reason.as_deref() == Some("Killing") && !is_restart(event))
     }
+}
+
+/// Whether a kubelet stops a container to start it again, such as after a failed liveness probe, of which only its words tell.
+fn is_restart(event: &Event) -> bool {
+    event.message.as_deref().is_some_and(|message| message.ends_with("will be restarted"))
 }
 
 impl From<&Deployment> for Workload {
@@ -243,11 +248,21 @@ mod tests {
         Workload::from(&parse::<StatefulSet>(object))
     }
 
-    fn stopped(name: &str, node: &str, minute: u32) -> StoppedPod {
-        let event = json!({"metadata": {"name": "e", "namespace": "shop"}, "reason": "Killing",
+    fn killing(name: &str, node: &str, minute: u32, message: &str) -> Option<StoppedPod> {
+        let event = json!({"metadata": {"name": "e", "namespace": "shop"}, "reason": "Killing", "message": message,
             "involvedObject": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
             "source": {"component": "kubelet", "host": node}, "lastTimestamp": time(minute)});
-        StoppedPod::of(&parse(event)).unwrap()
+        StoppedPod::of(&parse(event))
+    }
+
+    fn stopped(name: &str, node: &str, minute: u32) -> StoppedPod {
+        killing(name, node, minute, "Stopping container app").unwrap()
+    }
+
+    #[test]
+    fn a_pod_whose_container_is_restarted_has_not_left() {
+        let message = "Container app failed liveness probe, will be restarted";
+        assert_eq!(killing("web-1", "n1", 5, message).map(|pod| pod.uid), None);
     }
 
     fn left(workload: Workload, stopped: &[StoppedPod], pods: &[Value], was_unready: bool) -> Option<usize> {
