@@ -6,6 +6,7 @@ use nm_core::error::Failure;
 use nm_core::error::exit::Exit;
 use nm_core::error::roll_hint::of_roll;
 use nm_core::maintenance::roll::RollStanding;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::text::are;
 
 use crate::in_cluster::runner_job::{self, NAMESPACE};
@@ -55,6 +56,8 @@ pub enum RollError {
         name: String,
         /// User and machine that run it.
         who: String,
+        /// The nodes that were to be skipped.
+        skip: Vec<String>,
     },
 
     /// A node would have to be Ready for longer than it may take to be healthy.
@@ -288,9 +291,18 @@ impl Failure for RollError {
             Self::Incomplete { name, .. } => {
                 format!("`kubectl nm roll abort {name}` deletes them; then run the roll again")
             }
-            Self::Running { name, .. } => format!(
+            Self::Running { name, skip, .. } if skip.is_empty() => format!(
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
             ),
+            Self::Running { name, skip, .. } => {
+                let flags: String =
+                    skip.iter().map(|node| format!(" --skip {}", shell_quoted(node))).collect();
+                format!(
+                    "`kubectl nm roll pause {name} && kubectl nm roll resume {name}{flags}` pauses it, and continues it without \
+                     {}; `kubectl nm roll resume {name}{flags} --take-over` takes it over",
+                    if skip.len() == 1 { "the node" } else { "the nodes" }
+                )
+            }
             Self::InMaintenance(nodes) => {
                 format!("leave them out, or run `kubectl nm stop {}` first", nodes.join(" "))
             }

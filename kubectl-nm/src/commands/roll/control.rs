@@ -49,7 +49,11 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     let is_left = |node: &RollNode| node.is_worked_on() && !args.return_all;
     let nodes: Vec<String> =
         roll.nodes.iter().filter(|node| !is_left(node)).map(|node| node.node().to_owned()).collect();
-    let what = format!("End roll {name}, and the maintenance of {}", counted(nodes.len(), "node"));
+    let what = match nodes.len() {
+        // What has started stays, as the end of this command reports.
+        0 => format!("End roll {name}"),
+        ended => format!("End roll {name}, and the maintenance of {}", counted(ended, "node")),
+    };
     let question = Question { what: &what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
     question.ask(args.yes, out)?;
     let record = match roll.complete_record() {

@@ -53,14 +53,14 @@ pub(super) async fn resume(
         if let Some(last) = before.runner.as_ref().filter(|_| !args.take_over)
             && let Some(runner) = store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?
         {
-            return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
+            return Err(running(&args, runner.who).into());
         }
         confirm(&args, namespace, &roll, &before, cluster.context(), out)?;
     }
     let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
     if let Some(Runner { id, who, .. }) = runner {
         if !before.paused {
-            return Err(RollError::Running { name: name.to_owned(), who }.into());
+            return Err(running(&args, who).into());
         }
         ask(&args, &roll, &skips(&args, &roll, &before, true), None, cluster.context(), out)?;
         skip(&args, &roll, cluster, out).await?;
@@ -122,7 +122,7 @@ async fn resume_in_cluster(
     if let Some(last) = before.runner.as_ref().filter(|runner| !args.take_over && !may_wait(runner)) {
         let runner = store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?;
         if let Some(runner) = runner.filter(|_| !stands_still || !last.in_cluster) {
-            return Err(RollError::Running { name: name.to_owned(), who: runner.who }.into());
+            return Err(running(args, runner.who).into());
         }
     }
     // The Job that waits runs only the actions that were confirmed when it was created.
@@ -172,6 +172,11 @@ fn refuse_what_others_ended(name: &str, before: &RollRecord, record: &RollRecord
         }
         _ => Ok(()),
     }
+}
+
+/// The error of a roll that another program runs.
+fn running(args: &ResumeArgs, who: String) -> RollError {
+    RollError::Running { name: args.roll.name.clone(), who, skip: args.skip.clone() }
 }
 
 /// The record of a roll that this program continues, unless somebody else has continued, paused or aborted it, or it has

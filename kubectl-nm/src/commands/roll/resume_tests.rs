@@ -219,6 +219,11 @@ async fn somebody_who_has_not_confirmed_anything_yet_is_told_who_runs_the_roll()
     };
     let (ended, ..) = resumed(args(), answers).await;
     assert!(matches!(refusal(&ended), Some(RollError::Running { .. })), "{ended:?}");
+    let (ended, ..) = resumed(ResumeArgs { skip: vec!["n0".into()], ..args() }, answers).await;
+    let hint = ended.unwrap_err().hint().unwrap();
+    let continues =
+        "`kubectl nm roll pause r && kubectl nm roll resume r --skip n0` pauses it, and continues it";
+    assert!(hint.starts_with(continues), "{hint}");
 }
 
 fn paused() -> RollRecord {
