@@ -54,7 +54,7 @@ impl StayReason {
             Self::Mirror => "static pod",
             Self::NotSelected => "not matched by podSelector",
             Self::TerminatingTooLong => "terminating for longer than skipWaitForDeleteTimeoutSeconds",
-            Self::Returned => "returned, because it tolerates the cordon",
+            Self::Returned => "came to the node after the cordon, which it tolerates",
         }
     }
 }

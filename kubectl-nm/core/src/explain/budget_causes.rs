@@ -13,8 +13,9 @@ use nm_shared::{
 use crate::explain::cause::{Cause, CommonGround, few, few_and_more, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
+use crate::explain::deletions;
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
-use crate::explain::remedy::{self, in_short};
+use crate::explain::remedy::in_short;
 use crate::maintenance::{State, node, status};
 use crate::terminal::text::{counted, first_names};
 
@@ -50,7 +51,7 @@ pub(super) fn blocked(
     let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
     // Where a deletion is refused, the pod leaves once its budget allows that.
     let is_kept =
-        |pod: &&BlockedPod| has_chain(pod) || remedy::budget_of_deletion(pod.reason, &pod.facts).is_some();
+        |pod: &&BlockedPod| has_chain(pod) || deletions::budget_of(pod.reason, &pod.facts).is_some();
     for pod in status(maintenance).blocked_pods.iter().filter(is_kept) {
         let Some(budget) = &pod.facts.budget else { continue };
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };

@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::{ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
 
+use crate::explain::deletions;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
@@ -50,6 +51,8 @@ pub struct ClusterFacts {
     pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
     /// What nm-reconciler was denied when it last tried, and may do by now.
     pub granted: Vec<ForbiddenAccess>,
+    /// Whether nm-reconciler may not delete pods, although it is to delete those whose evictions are refused for long.
+    pub is_deletion_denied: bool,
     /// The explained nodes that are not Ready.
     pub unready: BTreeMap<String, UnreadyNode>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
@@ -267,6 +270,8 @@ pub struct FactsToRead {
     pub rollouts: BTreeSet<PodReference>,
     /// What nm-reconciler was denied.
     pub denied: Vec<ForbiddenAccess>,
+    /// Whether nm-reconciler may delete pods.
+    pub pod_deletion: bool,
 }
 
 impl FactsToRead {
@@ -292,6 +297,7 @@ impl FactsToRead {
                     facts.denied.push(access.clone());
                 }
             }
+            facts.pod_deletion |= deletions::are_awaited(object);
             for pod in status.waiting_pods.iter().flatten() {
                 if let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
@@ -323,5 +329,6 @@ impl FactsToRead {
             && self.replacements.is_empty()
             && self.rollouts.is_empty()
             && self.denied.is_empty()
+            && !self.pod_deletion
     }
 }

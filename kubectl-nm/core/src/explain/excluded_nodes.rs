@@ -1,5 +1,5 @@
-//! Which nodes other pods keep a pod from, as far as the pods are known: its required anti-affinity excludes their nodes, or they
-//! leave it no room.
+//! The nodes on which other pods prevent a pod from being scheduled, as far as the pods are known: its required anti-affinity
+//! excludes their nodes, or they leave it no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,8 @@ fn kept_apart(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
 fn without_room(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
     let mut on_nodes: BTreeMap<&str, BTreeMap<Option<String>, &Pod>> = BTreeMap::new();
-    for other in facts.pods().filter(|other| other.metadata.deletion_timestamp.is_none()) {
+    let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !has_finished(pod);
+    for other in facts.pods().filter(stays) {
         if let Some(name) = node_of(other).filter(|name| facts.in_maintenance.contains(*name)) {
             on_nodes.entry(name).or_default().insert(other.uid(), other);
         }
@@ -54,6 +55,12 @@ fn without_room(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
         has_numbers && free.short_of(&wanted).is_some()
     };
     nodes.iter().filter(is_full).map(|node| node::name(node).to_owned()).collect()
+}
+
+/// Whether its containers have ended, so that the scheduler no longer counts what it requests.
+fn has_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn node_of(pod: &Pod) -> Option<&str> {

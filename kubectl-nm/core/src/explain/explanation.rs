@@ -5,7 +5,6 @@
 //! lease. Pods that are blocked alike are one cause.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -15,10 +14,10 @@ use nm_shared::{
     AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
 };
 
-use crate::args::duration;
 use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::deletions;
 use crate::explain::failed_jobs;
 use crate::explain::granted;
 use crate::explain::node_causes::{
@@ -71,7 +70,7 @@ pub fn causes(
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
-        announce_deletion(&mut blocked, maintenance);
+        announce_deletion(&mut blocked, maintenance, facts, kubectl);
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked);
         }
@@ -99,26 +98,24 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
     count.saturating_sub(blocked_pods(maintenance).len())
 }
 
-/// That pods are deleted if their evictions are refused for long, without a full stop; none if nobody asked for that, or if
-/// nm-reconciler has no permission for it.
-pub fn announced_deletion(maintenance: &NodeMaintenance) -> Option<String> {
-    let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
-    let after = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
-    let is_denied = |pod: &BlockedPod| remedy::is_deletion_denied(pod.reason, &pod.facts);
-    if status(maintenance).blocked_pods.iter().any(is_denied) {
-        return None;
-    }
-    let after = duration::show(Duration::from_secs(after));
-    Some(format!(
-        "A pod whose eviction has been refused for {after} is deleted, regardless of disruption budgets (--delete-after)"
-    ))
-}
-
-/// Pods that are deleted if their evictions are refused for long need nobody.
-fn announce_deletion(blocked: &mut [Cause], maintenance: &NodeMaintenance) {
-    let Some(announced) = announced_deletion(maintenance) else { return };
+/// Pods that are deleted if their evictions are refused for long need nobody, if nm-reconciler may delete them.
+fn announce_deletion(
+    blocked: &mut [Cause],
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+) {
+    let Some(announced) = deletions::announced(maintenance) else { return };
+    let sentence = if facts.is_deletion_denied {
+        let grant = nm_command(kubectl, &format!("install --grant {}", Grant::PodDeletion));
+        format!(
+            "--delete-after has no effect: nm-reconciler has no permission to delete pods; `{grant}` grants it."
+        )
+    } else {
+        format!("{announced}.")
+    };
     for cause in blocked.iter_mut().filter(|cause| cause.refusals > 0) {
-        cause.what.push(format!("{announced}."));
+        cause.what.push(sentence.clone());
     }
 }
 
@@ -149,7 +146,7 @@ fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, n
     let cause = |(blocker, pods): (CommonGround, Vec<&BlockedPod>)| {
         let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, facts, kubectl, now) };
         surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
-        granted::tell(&mut cause, &pods, node(maintenance), facts, kubectl);
+        granted::report(&mut cause, &pods, maintenance, facts, kubectl);
         cause
     };
     groups.into_iter().map(cause).collect()

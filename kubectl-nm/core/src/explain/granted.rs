@@ -1,13 +1,14 @@
 //! Permissions that nm-reconciler lacked when it last tried, and has by now: nobody has to grant them again.
 
 use futures::stream::{self, StreamExt};
-use nm_shared::{BlockedPod, ForbiddenAccess, Grant};
+use nm_shared::{BlockedPod, ForbiddenAccess, Grant, NodeMaintenance};
 
 use crate::client::cluster::Cluster;
 use crate::client::objects::{Permission, is_allowed};
 use crate::explain::bounded_requests::{MAX_CONCURRENT, within_timeout};
 use crate::explain::cause::Cause;
 use crate::explain::cluster_facts::ClusterFacts;
+use crate::maintenance::{State, node};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
 /// Those of the denied accesses that are permitted by now. Without access to reviews, none is known to be.
@@ -35,15 +36,27 @@ fn permission(access: &ForbiddenAccess) -> Option<Permission> {
     Some(Permission { verb, group: group.to_owned(), resource: resource.to_owned() })
 }
 
-/// Adds to the cause of pods that a missing permission blocks that nm-reconciler has it by now.
-pub(super) fn tell(cause: &mut Cause, pods: &[&BlockedPod], node: &str, facts: &ClusterFacts, kubectl: &str) {
+/// Adds to the cause of pods that a missing permission blocks that nm-reconciler has it by now. A drain that has failed or is paused
+/// tries nothing: what continues it is another cause.
+pub(super) fn report(
+    cause: &mut Cause,
+    pods: &[&BlockedPod],
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+) {
     let is_granted =
         |pod: &&BlockedPod| pod.facts.forbidden.as_ref().is_some_and(|access| facts.granted.contains(access));
     if !pods.iter().all(is_granted) {
         return;
     }
     cause.what.push(String::from("By now, nm-reconciler has this permission."));
-    cause.advice = String::from("Wait: nm-reconciler tries again within a minute");
-    cause.commands = vec![nm_command(kubectl, &format!("status {}", shell_quoted(node)))];
     cause.passes = true;
+    (cause.advice, cause.commands) = match State::of(maintenance) {
+        State::Blocked | State::Draining => (
+            String::from("Wait: nm-reconciler tries again within a minute"),
+            vec![nm_command(kubectl, &format!("status {}", shell_quoted(node(maintenance))))],
+        ),
+        _ => (String::new(), Vec::new()),
+    };
 }

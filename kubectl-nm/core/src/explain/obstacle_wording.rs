@@ -205,13 +205,13 @@ impl Words<'_> {
         }
     }
 
-    /// `shop/a is terminating: 20s of its grace period are left`.
+    /// `shop/a is terminating, with 20s of its grace period left`.
     pub(super) fn terminating(&self) -> String {
         let one = |subject: &Subject| {
             let grace = subject.deadline.map(|deadline| deadline.duration_since(self.now).as_secs());
             let grace = match grace {
                 None => String::new(),
-                Some(left) if left > 0 => format!(": {} of its grace period are left", age(left)),
+                Some(left) if left > 0 => format!(", with {} of its grace period left", age(left)),
                 Some(over) => format!(": its grace period ended {} ago", age(-over)),
             };
             format!("{} is terminating{grace}", subject.pod)

@@ -20,6 +20,7 @@ use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
+use crate::client::pod_deletion;
 use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, get, list, within_timeout};
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
@@ -122,8 +123,21 @@ pub async fn read_wanted(
         let read = read_rollouts::pods_of(cluster, &name, now).await;
         (name, read)
     });
-    let (granted, budgets, terminating, replacements, rollouts): (_, Vec<_>, Vec<_>, Vec<_>, Vec<_>) = tokio::join!(
+    // What cannot be found out is said once nm-reconciler has tried.
+    let is_deletion_denied = async {
+        let asked = "create subjectaccessreviews.authorization.k8s.io";
+        wanted.pod_deletion && within_timeout(asked, pod_deletion::read(cluster)).await.unwrap_or(false)
+    };
+    let (granted, is_deletion_denied, budgets, terminating, replacements, rollouts): (
+        _,
+        _,
+        Vec<_>,
+        Vec<_>,
+        Vec<_>,
+        Vec<_>,
+    ) = tokio::join!(
         granted::read(cluster, &wanted.denied),
+        is_deletion_denied,
         budgets.buffered(MAX_CONCURRENT).collect(),
         terminating.buffered(MAX_CONCURRENT).collect(),
         replacements.buffered(MAX_CONCURRENT).collect(),
@@ -133,7 +147,7 @@ pub async fn read_wanted(
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
     facts.rollouts = rollouts.into_iter().collect();
-    facts.granted = granted;
+    (facts.granted, facts.is_deletion_denied) = (granted, is_deletion_denied);
     if needs_nodes(&facts) {
         read_nodes(cluster, &mut facts).await;
     }

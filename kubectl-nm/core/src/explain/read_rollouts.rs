@@ -24,7 +24,7 @@ pub(super) async fn pods_of(
 ) -> Result<Vec<ReadPod>, Unseen> {
     let deployment = get::<Deployment>(cluster, "deployments.apps", name).await?;
     let selector = deployment.and_then(|deployment| Selector::try_from(deployment.spec?.selector).ok());
-    // The other pods of the namespace say nothing about it.
+    // The other pods of the namespace do not show anything about it.
     let Some(selector) = selector else { return Ok(Vec::new()) };
     let pods: Api<Pod> = Api::namespaced(cluster.client(), &name.namespace);
     let selected = ListParams::default().labels_from(&selector).limit(MAX_PODS);

@@ -5,6 +5,7 @@
 
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
+use crate::explain::deletions;
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -308,18 +309,6 @@ fn virtual_machine(case: &Case<'_>) -> Option<String> {
     Some(shell_quoted(&machine.argument()).into_owned())
 }
 
-/// Whether a pod is to be deleted, and nm-reconciler has no permission for that.
-pub(super) fn is_deletion_denied(reason: BlockReason, facts: &BlockFacts) -> bool {
-    reason == BlockReason::Forbidden
-        && facts.forbidden.as_ref().and_then(Grant::of) == Some(Grant::PodDeletion)
-}
-
-/// The budget that refuses the eviction of a pod whose deletion instead (`--delete-after`) is refused as well, which is the reason
-/// that the status has. The pod leaves once one of them is allowed.
-pub(super) fn budget_of_deletion(reason: BlockReason, facts: &BlockFacts) -> Option<&BudgetFacts> {
-    facts.budget.as_ref().filter(|_| reason != BlockReason::DisruptionBudget)
-}
-
 /// Why pods are blocked alike, with their names; none if what blocks them is the subject of the words.
 pub(super) fn subject_and_reason(
     pods: &[String],
@@ -334,7 +323,7 @@ pub(super) fn subject_and_reason(
             let budgets: Vec<String> = facts.budgets.iter().map(|budget| budget.name.clone()).collect();
             Some(format!("{names} {is} selected by more than one disruption budget: {}", budgets.join(", ")))
         }
-        BlockReason::Forbidden if is_deletion_denied(reason, facts) => Some(format!(
+        BlockReason::Forbidden if deletions::is_denied(reason, facts) => Some(format!(
             "{names} {is} to be deleted (--delete-after), but nm-reconciler had no permission to delete pods when it last tried"
         )),
         BlockReason::Unmanaged => {
@@ -366,7 +355,7 @@ pub(super) fn subject_and_reason(
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
 pub fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, message: &str) -> String {
     let why = refusal_in_short(namespace, reason, facts, message);
-    match budget_of_deletion(reason, facts) {
+    match deletions::budget_of(reason, facts) {
         // What matters comes first, because a long text is cut.
         Some(budget) => format!("{}; its deletion is refused: {why}", of_budget(namespace, budget, "")),
         None => why,
@@ -384,8 +373,8 @@ fn refusal_in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts, me
         (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
             format!("webhook {webhook} does not answer")
         }
-        (BlockReason::Forbidden, _) if is_deletion_denied(reason, facts) => {
-            String::from("nm-reconciler has no permission to delete pods")
+        (BlockReason::Forbidden, _) if deletions::is_denied(reason, facts) => {
+            String::from("nm-reconciler had no permission to delete pods")
         }
         (BlockReason::NodeNotReady, _) => {
             String::from("the node is not Ready, so the pod does not terminate")
@@ -414,7 +403,7 @@ fn of_budget(namespace: &str, budget: &BudgetFacts, message: &str) -> String {
 /// What blocks several pods alike: `PDB shop/cart`, `finalizers in shop`.
 pub fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> String {
     let blocker = common_refusal(namespace, reason, facts);
-    match budget_of_deletion(reason, facts) {
+    match deletions::budget_of(reason, facts) {
         Some(budget) => format!("PDB {namespace}/{}, and {blocker}", budget.name),
         None => blocker,
     }

@@ -215,7 +215,7 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
             Reason::Forbidden,
             of_deletion(forbidden("u", "delete", "pods")),
             "m",
-            "PDB shop/cart needs 3, has 3; its deletion is refused: nm-reconciler has no permission to delete pods",
+            "PDB shop/cart needs 3, has 3; its deletion is refused: nm-reconciler had no permission to delete pods",
             "PDB shop/cart, and missing access in shop",
         ),
         (

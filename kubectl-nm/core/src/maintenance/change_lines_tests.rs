@@ -114,7 +114,7 @@ fn every_pod_is_reported_only_on_request() {
         (
             none.clone(),
             returned.clone(),
-            vec!["staying shop/operator-0: returned, because it tolerates the cordon".to_owned()],
+            vec!["staying shop/operator-0: came to the node after the cordon, which it tolerates".to_owned()],
         ),
         (returned.clone(), returned, vec![]),
         (none.clone(), moving, vec!["migrating shop/virt-launcher-db to n2: virtual machine db".to_owned()]),

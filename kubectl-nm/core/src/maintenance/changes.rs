@@ -130,7 +130,7 @@ fn returned(of: &NodeMaintenance) -> BTreeMap<PodReference, &ReturnedPod> {
     status(of).returned_pods.iter().flatten().map(|pod| (pod.reference(), pod)).collect()
 }
 
-/// `staying shop/operator-0: returned, because it tolerates the cordon`.
+/// `staying shop/operator-0: came to the node after the cordon, which it tolerates`.
 pub fn returned_pod(pod: &ReturnedPod) -> Line {
     let line = Line::default().with(Style::Busy, "staying");
     line.and(format!(" {}: {}", pod.reference(), StayReason::Returned.word()))

@@ -30,10 +30,11 @@ struct Workload {
     name: String,
 }
 
-/// How many pods a workload wants, and how many of them it is still to create.
+/// How many pods a workload wants, how many it has, and how many it is still to create.
 #[derive(Debug, Clone, Copy, Default)]
 struct PodNumbers {
     wanted: i32,
+    there: i32,
     missing: i32,
 }
 
@@ -55,7 +56,7 @@ fn counts_existing(budget: &PodDisruptionBudget) -> bool {
 }
 
 /// Whether the budgets that demand as many pods as there are will have more than they demand once their workloads have created
-/// all of theirs. Without access to a workload, that is left out.
+/// all of theirs. Where a workload could not be read, or is not known, that is left out.
 pub(super) async fn read(
     pods: Option<&SnapshotPods>,
     budgets: &[PodDisruptionBudget],
@@ -95,11 +96,15 @@ pub(super) async fn read(
         for workload in &workloads {
             let of_one = numbers.get(workload)?;
             all.wanted = all.wanted.saturating_add(of_one.wanted);
+            all.there = all.there.saturating_add(of_one.there);
             all.missing = all.missing.saturating_add(of_one.missing);
         }
         // It may not have counted the last pods that were created.
         let expected = status.expected_pods.saturating_add(all.missing).max(all.wanted);
-        Some((budget.version().key.clone(), expected > status.desired_healthy))
+        let grows = expected > status.desired_healthy;
+        // A workload without a pod on these nodes was not read, and may create more.
+        let are_all = all.there >= status.expected_pods;
+        (grows || are_all).then(|| (budget.version().key.clone(), grows))
     };
     Ok(exhausted.into_iter().filter_map(grows).collect())
 }
@@ -135,8 +140,8 @@ async fn numbers(workload: &Workload, cluster: &Cluster) -> Result<Option<PodNum
         Ok(None) => Ok(Some(PodNumbers::default())),
         Ok(Some((wanted, there))) => {
             let wanted = wanted.unwrap_or(1).clamp(0, MAX_COUNTED);
-            let missing = wanted.saturating_sub(there.unwrap_or_default()).clamp(0, MAX_COUNTED);
-            Ok(Some(PodNumbers { wanted, missing }))
+            let there = there.unwrap_or_default().clamp(0, MAX_COUNTED);
+            Ok(Some(PodNumbers { wanted, there, missing: wanted.saturating_sub(there) }))
         }
         Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(None),
         Err(error) => Err(error),
@@ -150,17 +155,21 @@ mod tests {
     use super::*;
     use crate::testing::fake_server::{cluster, failure};
 
-    fn budget(minimum: &Value) -> PodDisruptionBudget {
+    fn budget(minimum: &Value, expected: i32) -> PodDisruptionBudget {
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"minAvailable": minimum, "selector": {"matchLabels": {"app": "web"}}},
             "status": {"currentHealthy": 1, "desiredHealthy": minimum.as_i64().unwrap_or(1), "disruptionsAllowed": 0,
-                "expectedPods": 1},
+                "expectedPods": expected},
         }))
         .unwrap()
     }
 
     async fn read_with(minimum: Value, answer: (u16, Value)) -> Option<bool> {
+        read_of(&budget(&minimum, 1), answer).await
+    }
+
+    async fn read_of(budget: &PodDisruptionBudget, answer: (u16, Value)) -> Option<bool> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6c4", "uid": "o", "controller": true});
         let pod = json!({"metadata": {"namespace": "shop", "name": "web-6c4-a", "uid": "u", "labels": {"app": "web"},
             "ownerReferences": [owner]}, "spec": {"nodeName": "n1", "containers": []}});
@@ -171,7 +180,7 @@ mod tests {
             assert_eq!(path, "/apis/apps/v1/namespaces/shop/replicasets/web-6c4");
             answer.clone()
         });
-        read(Some(&pods), &[budget(&minimum)], &cluster).await.unwrap().into_values().next()
+        read(Some(&pods), std::slice::from_ref(budget), &cluster).await.unwrap().into_values().next()
     }
 
     #[tokio::test]
@@ -186,9 +195,15 @@ mod tests {
         assert_eq!(read_with(json!(1), set(1)).await, Some(false));
         assert_eq!(read_with(json!(2), set(2)).await, Some(false), "it demands all of them then, too");
         assert_eq!(read_with(json!(2), set(3)).await, Some(true));
+        let of_two = read_of(&budget(&json!(2), 2), set(1)).await;
+        assert_eq!(of_two, None, "another workload, of which no pod is planned to leave, may create more");
         assert_eq!(read_with(json!("100%"), set(2)).await, None, "it counts the pods that are wanted");
         assert_eq!(read_with(json!(1), failure(403, "Forbidden", "no")).await, None);
-        assert_eq!(read_with(json!(1), failure(404, "NotFound", "no")).await, Some(false));
+        assert_eq!(
+            read_with(json!(1), failure(404, "NotFound", "no")).await,
+            None,
+            "something else has made its pod"
+        );
     }
 
     #[test]

@@ -178,14 +178,18 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
         if is_over_soon {
             continue;
         }
-        let (pods, count) = match budget_of(expected, forecast).filter(|budget| budget.short_of > 0) {
-            Some(budget) => (unplaced_of(budget, forecast, report), budget.short_of),
-            None => (vec![pod::reference(&expected.pod)], 1),
-        };
+        // What blocks a pod behind a budget may also be something else.
+        let budget = budget_of(expected, forecast).filter(|_| *reason == BlockReason::DisruptionBudget);
+        let own = pod::reference(&expected.pod);
+        let unplaced = budget.filter(|budget| budget.short_of > 0).map(|budget| {
+            let pods = unplaced_of(budget, forecast, report);
+            let count = budget.short_of.min(pods.len());
+            (pods, count)
+        });
+        let (pods, count) =
+            unplaced.filter(|(pods, _)| pods.contains(&own)).unwrap_or_else(|| (vec![own], 1));
         let mut message = message.trim_end_matches('.').to_owned();
-        if budget_of(expected, forecast)
-            .is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget))
-        {
+        if budget.is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget)) {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
         add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message });

@@ -162,10 +162,17 @@ fn of_pods_whose_replacements_fit_nowhere_those_beyond_what_their_budget_allows_
         (2, 1, "1 of 2 pods never leaves: shop/db-0, shop/db-1: "),
         (4, 2, "2 of 4 pods never leave: shop/db-0, shop/db-1, shop/db-2 and 1 more: "),
     ] {
-        let pods = (0..count).map(|at| pod(&format!("db-{at}"), &none())).collect();
-        let mut snapshot = snapshot(&["n1"], pods);
-        snapshot.budgets = vec![serde_json::from_value(budget(count, desired)).unwrap()];
-        let lines = shown(&report(&["n1"], None, snapshot, &[]));
+        let planned = |answers: &[(&str, EvictionOutcome)]| {
+            let pods = (0..count).map(|at| pod(&format!("db-{at}"), &none())).collect();
+            let mut snapshot = snapshot(&["n1"], pods);
+            snapshot.budgets = vec![serde_json::from_value(budget(count, desired)).unwrap()];
+            shown(&report(&["n1"], None, snapshot, answers))
+        };
+        let denied = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no.".into() };
+        let lines = planned(&[("db-0", denied)]);
+        let own = String::from("stays blocked: shop/db-0: no");
+        assert!(lines.contains(&own), "its budget is not the reason: {lines:?}");
+        let lines = planned(&[]);
         let line = lines.iter().find(|line| line.contains("never leave")).unwrap();
         let why = "budget shop/db waits for replacements that fit on no other node";
         assert_eq!(*line, format!("{expected}{why}"), "{lines:?}");

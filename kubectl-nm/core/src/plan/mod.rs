@@ -13,7 +13,6 @@ pub mod harm;
 pub mod leader;
 pub(crate) mod max_unavailable;
 pub mod planning;
-mod pod_deletion;
 pub(crate) mod pods_elsewhere;
 pub mod report;
 pub mod slow_pods;

@@ -12,10 +12,10 @@ use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
+use crate::client::pod_deletion;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
-use crate::plan::pod_deletion;
 use crate::plan::pods_elsewhere::OWN_LABELS;
 use crate::plan::report::{PlanReport, preview, wants_deletion};
 use crate::plan::surge_workloads;

@@ -174,7 +174,7 @@ fn a_terminating_pod_is_named_with_the_rest_of_its_grace_period() {
     let seen = |object: &NodeMaintenance, facts: &ClusterFacts| explained(object, facts);
     let left = terminating("2026-01-02T03:07:45Z");
     let causes = seen(&one, &facts(Ok(vec![left.clone()])));
-    assert_eq!(causes[0].what, ["shop/web-2 is terminating: 20s of its grace period are left."]);
+    assert_eq!(causes[0].what, ["shop/web-2 is terminating, with 20s of its grace period left."]);
     assert!(causes[0].passes && causes[0].pods == ["shop/web-2"], "{causes:#?}");
     check_harmless(&causes[0]);
     // A pod of a DaemonSet does not have to go.
@@ -198,6 +198,34 @@ fn an_image_that_must_not_be_pulled_is_to_be_loaded_and_its_registry_does_not_ma
     let advice = |reason| beside(waiting(reason, "")).causes()[0].advice.clone();
     assert!(advice("ErrImageNeverPull").contains("imagePullPolicy Never"));
     assert!(advice("ErrImagePull").contains("registry"));
+}
+
+#[test]
+fn a_deletion_that_will_not_be_permitted_is_not_announced() {
+    let budget = json!({"name": "web", "desiredHealthy": 3, "currentHealthy": 3, "disruptionsAllowed": 0});
+    let blocked = json!({"namespace": "shop", "name": "web-0", "reason": "DisruptionBudget", "since": "2026-01-02T03:04:05Z",
+        "message": "no", "attempts": 3, "budget": budget});
+    let status = json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 1}});
+    let mut object = with_status("n1", status);
+    object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 3600})));
+    assert!(FactsToRead::of([&object]).pod_deletion);
+    let facts = never("minAvailable", json!(3), 3).facts();
+    let last = |is_deletion_denied: bool| {
+        let facts = ClusterFacts { is_deletion_denied, ..facts.clone() };
+        explained(&object, &facts)[0].what.last().cloned().unwrap()
+    };
+    assert!(
+        last(false).starts_with("A pod whose eviction has been refused for 1h is deleted"),
+        "{}",
+        last(false)
+    );
+    assert_eq!(
+        last(true),
+        "--delete-after has no effect: nm-reconciler has no permission to delete pods; `kubectl nm install --grant \
+         pod-deletion` grants it."
+    );
+    object.spec.drain = None;
+    assert!(!FactsToRead::of([&object]).pod_deletion);
 }
 
 #[test]
@@ -234,7 +262,8 @@ fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
     assert!(read.budgets.contains(&web()), "{read:?}");
     // Somebody has granted it since.
     assert_eq!(read.denied, [parse(&forbidden)]);
-    let granted = explained(&object, &ClusterFacts { granted: read.denied, ..facts });
+    let facts = ClusterFacts { granted: read.denied, ..facts };
+    let granted = explained(&object, &facts);
     let of_deletion = granted.iter().find(|cause| cause.what[0].contains("had no permission")).unwrap();
     assert_eq!(of_deletion.what[1..], ["By now, nm-reconciler has this permission."]);
     assert_eq!(
@@ -246,6 +275,12 @@ fn a_deletion_that_is_not_permitted_is_one_cause_and_the_budgets_are_others() {
         )
     );
     check_harmless(of_deletion);
+    // Nothing is tried until somebody continues the drain.
+    object.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
+    let failed = explained(&object, &facts);
+    let of_deletion =
+        failed.iter().find(|cause| cause.what.iter().any(|what| what.contains("By now"))).unwrap();
+    assert_eq!((of_deletion.advice.as_str(), of_deletion.commands.as_slice()), ("", [].as_slice()));
 }
 
 #[tokio::test]

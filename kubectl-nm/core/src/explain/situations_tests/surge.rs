@@ -76,12 +76,12 @@ fn a_replacement_does_not_fit_the_drained_node_if_the_replaced_pod_leaves_it_no_
     };
     let drained =
         edited(cordoned("n1"), "/status/allocatable", json!({"cpu": "4", "memory": "8Gi", "pods": "110"}));
-    for (cpu, fits) in [("3", false), ("2", true)] {
+    for (cpu, phase, fits) in [("3", "Running", false), ("2", "Running", true), ("3", "Failed", true)] {
         let read = |pod: Value| {
             let pod = parse(&requests(pod, cpu));
             Ok(Some(ReadPod { pod, warnings: vec![] }))
         };
-        let old = ready("web-0", "n1");
+        let old = edited(ready("web-0", "n1"), "/status/phase", json!(phase));
         let name = PodReference { namespace: "shop".into(), name: "web-0".into() };
         let facts = ClusterFacts {
             replacements: [(web_2(), read(pending("Unschedulable", UNFIT))), (name, read(old))].into(),
@@ -91,8 +91,12 @@ fn a_replacement_does_not_fit_the_drained_node_if_the_replaced_pod_leaves_it_no_
         };
         let causes = explained(&surging(), &facts);
         let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
-        assert_eq!(cause.advice.contains("may fit"), fits, "{cpu}: {cause:#?}");
-        assert_eq!(cause.commands.contains(&String::from("kubectl nm stop n1")), fits, "{cpu}: {cause:#?}");
+        assert_eq!(cause.advice.contains("may fit"), fits, "{cpu} {phase}: {cause:#?}");
+        assert_eq!(
+            cause.commands.contains(&String::from("kubectl nm stop n1")),
+            fits,
+            "{cpu} {phase}: {cause:#?}"
+        );
     }
 }
 

@@ -288,7 +288,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a pod is terminating",
             beside(terminating("2026-01-02T03:08:05Z")),
-            "shop/web-2 is terminating: 40s of its grace period are left.",
+            "shop/web-2 is terminating, with 40s of its grace period left.",
             DESCRIBE,
         ),
         (

@@ -167,7 +167,7 @@ fn a_pod_that_came_back_stays() {
     let mut pods = PodList::default();
     pods.list(&[plain("operator"), plain("web")], Some(&running(&json!({}))), now());
     pods.apply_status(Some(&status), now());
-    assert_eq!(shown(&pods), ["Evicting web", "Staying operator returned"]);
+    assert_eq!(shown(&pods), ["Evicting web", "Staying operator came to the node after the cordon"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::explain::deletions;
 use nm_core::explain::explanation;
 use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
 use nm_core::explain::remedy::{self, Case, Remedy};
@@ -186,7 +187,7 @@ pub(crate) fn remedy_of_blocked(
         None => remedy::remedy(&case),
     };
     let why = format!("{}: {}", case.node, why(&case, &pod.message));
-    let why = match explanation::announced_deletion(maintenance).filter(|_| pod.attempts > 0) {
+    let why = match deletions::announced(maintenance).filter(|_| pod.attempts > 0) {
         Some(announced) => format!("{why}. {announced}"),
         None => why,
     };

@@ -1,13 +1,29 @@
 //! Whether nm-reconciler may delete pods, which `--delete-after` needs. Without the permission, refused pods stay blocked.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Api, ListParams};
 use nm_shared::Grant;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::list_pages;
 use crate::client::objects::{Permission, is_allowed};
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
+use crate::error::Error;
+
+/// Whether nm-reconciler may not delete pods. False if that cannot be found out.
+///
+/// # Errors
+///
+/// If its Deployments cannot be listed.
+pub(crate) async fn read(cluster: &Cluster) -> Result<bool, Error> {
+    let (all, labelled) = (Api::all(cluster.client()), ListParams::default().labels(LABEL_SELECTOR));
+    let deployments: Vec<Deployment> =
+        list_pages(&all, cluster, "list deployments.apps", labelled, Vec::push).await?;
+    Ok(is_denied(&accounts(&deployments), cluster).await)
+}
 
 /// The users that the Deployments of nm-reconciler run as.
-pub(super) fn accounts(deployments: &[Deployment]) -> Vec<String> {
+pub(crate) fn accounts(deployments: &[Deployment]) -> Vec<String> {
     let account = |deployment: &Deployment| {
         let namespace = deployment.metadata.namespace.as_deref()?;
         let spec = deployment.spec.as_ref()?.template.spec.as_ref()?;
@@ -18,7 +34,7 @@ pub(super) fn accounts(deployments: &[Deployment]) -> Vec<String> {
 }
 
 /// Whether none of these users may delete pods. False if that cannot be found out.
-pub(super) async fn is_denied(accounts: &[String], cluster: &Cluster) -> bool {
+pub(crate) async fn is_denied(accounts: &[String], cluster: &Cluster) -> bool {
     for account in accounts {
         for &(verb, group, resource) in Grant::PodDeletion.permissions() {
             let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
