@@ -295,11 +295,12 @@ impl Failure for RollError {
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
             ),
             Self::Running { name, skip, .. } => {
-                let flags: String =
-                    skip.iter().map(|node| format!(" --skip {}", shell_quoted(node))).collect();
+                let flags: Vec<String> =
+                    skip.iter().map(|node| format!("--skip {}", shell_quoted(node))).collect();
+                let flags = flags.join(" ");
                 format!(
-                    "`kubectl nm roll pause {name} && kubectl nm roll resume {name}{flags}` pauses it, and continues it without \
-                     {}; `kubectl nm roll resume {name}{flags} --take-over` takes it over",
+                    "`kubectl nm roll pause {name} && kubectl nm roll resume {name} {flags}` pauses it, and continues it without \
+                     {}; `kubectl nm roll resume {name} {flags} --take-over` takes it over",
                     if skip.len() == 1 { "the node" } else { "the nodes" }
                 )
             }

@@ -21,7 +21,8 @@ use crate::explain::deletions;
 use crate::explain::failed_jobs;
 use crate::explain::granted;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, failed, held, not_begun, not_let_go, not_ready, patch_drain,
+    by_condition, by_degraded, by_last_error, continues_after_timeout, failed, held, not_begun, not_let_go,
+    not_ready, patch_drain,
 };
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -126,11 +127,12 @@ fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Ca
     if State::of(maintenance) != State::Failed || !has_timed_out || blocked.is_empty() {
         return;
     }
-    cause.advice = String::from(if blocked.iter().all(|cause| cause.passes) {
-        "What blocked the drain is over: remove the timeout, and the drain continues"
+    let continues = continues_after_timeout(maintenance);
+    cause.advice = if blocked.iter().all(|cause| cause.passes) {
+        format!("What blocked the drain is over: {continues}")
     } else {
-        "First fix what blocks the pods; then remove the timeout, and the drain continues"
-    });
+        format!("First fix what blocks the pods; then {continues}")
+    };
 }
 
 /// Blocked pods, except for those that a chain of causes explains.

@@ -282,17 +282,25 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     // Later statuses count the pods that leave afterwards.
     cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
     if has_timed_out && maintenance.spec.suspend {
-        cause.advice = String::from("Remove the timeout and resume the maintenance, and the drain continues");
+        cause.advice = capitalized(continues_after_timeout(maintenance));
         cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
     }
     if let Some(hold) = held.filter(|hold| !hold.hooks.is_empty()) {
         let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
-        cause.advice = format!(
-            "Once {hooks} removed, by the owner or by you, remove the timeout, and the drain continues"
-        );
+        cause.advice =
+            format!("Once {hooks} removed, by the owner or by you, {}", continues_after_timeout(maintenance));
         cause.commands.insert(0, remove_hooks(maintenance, &hold.hooks, PRE_DRAIN_HOOK, kubectl));
     }
     cause
+}
+
+/// What continues a drain that has timed out.
+pub(super) fn continues_after_timeout(maintenance: &NodeMaintenance) -> &'static str {
+    if maintenance.spec.suspend {
+        "remove the timeout and resume the maintenance, and the drain continues"
+    } else {
+        "remove the timeout, and the drain continues"
+    }
 }
 
 pub(super) fn by_condition(

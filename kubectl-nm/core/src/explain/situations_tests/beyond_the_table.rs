@@ -106,15 +106,17 @@ fn a_cause_is_said_once_whatever_the_number_of_namespaces() {
 
 #[test]
 fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
-    let failed = |situation: &Situation| {
+    let failed = |situation: &Situation, suspend: bool| {
         let mut status = blocked_status("shop");
         status["phase"] = json!("Failed");
         status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
             "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
-        explained(&with_status("n1", status), &situation.facts())
+        let mut object = with_status("n1", status);
+        object.spec.suspend = suspend;
+        explained(&object, &situation.facts())
     };
     let advice = |causes: &[Cause]| causes[0].advice.clone();
-    let still = failed(&beside(crashing("web-2", "n2", 1, "Error")));
+    let still = failed(&beside(crashing("web-2", "n2", 1, "Error")), false);
     assert_eq!(still[1].what[0], "When the drain failed: PDB shop/web needs 2, has 2.");
     assert!(still[1].what[1].contains("keeps exiting") && !still[1].passes, "{still:#?}");
     assert_eq!(
@@ -122,9 +124,12 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
         "First fix what blocks the pods; then remove the timeout, and the drain continues"
     );
     let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
-    let over = failed(&Situation { budget: allows, ..Situation::default() });
+    let over = failed(&Situation { budget: allows, ..Situation::default() }, false);
     assert!(over[1].passes, "{over:#?}");
     assert_eq!(advice(&over), "What blocked the drain is over: remove the timeout, and the drain continues");
+    let paused = failed(&beside(crashing("web-2", "n2", 1, "Error")), true);
+    let both = "First fix what blocks the pods; then remove the timeout and resume the maintenance, and the drain continues";
+    assert_eq!(advice(&paused), both);
 }
 
 #[test]
