@@ -32,6 +32,10 @@ use crate::http::{Api, Body, ConnectionLost, Shutdown};
 use crate::request_log::RequestLog;
 use crate::server::tls::Identity;
 
+/// How long a connection may wait for its next request, as with kube-apiserver (`IdleTimeout` in
+/// `apiserver/pkg/server/secure_serving.go`). The header of a request may take as long.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// How long responses in flight may take when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many connections may be waiting to be accepted.
@@ -240,7 +244,7 @@ async fn connection(socket: TcpStream, tls: TlsAcceptor, service: Service, watch
         Err(error) => return tracing::debug!(%error, "a client did not like the certificate"),
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
     let served = builder.serve_connection(stream, TowerToHyperService::new(service));
     if let Err(error) = watcher.watch(served).await {
