@@ -160,6 +160,10 @@ pub enum RollError {
     #[error("the confirmation of each node, which --confirm asks for, needs a terminal")]
     NoTerminal,
 
+    /// The same for a roll that is resumed.
+    #[error("roll \"{0}\" asks for a confirmation of each node, which needs a terminal")]
+    ResumeNeedsTerminal(String),
+
     /// A roll in the cluster cannot use this flag.
     #[error("{}", needs_computer(.0))]
     NeedsComputer(&'static str),
@@ -341,6 +345,9 @@ impl Failure for RollError {
                 "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
+            Self::ResumeNeedsTerminal(name) => format!(
+                "resume it on a terminal; or `kubectl nm roll abort {name} --return` ends the roll and returns its nodes to service"
+            ),
             Self::NeedsComputer("--confirm") => String::from(
                 "run it without --in-cluster, or without --confirm; `kubectl nm roll pause` pauses it",
             ),
@@ -371,6 +378,7 @@ impl Failure for RollError {
     fn exit(&self) -> Exit {
         match self {
             Self::NoTerminal
+            | Self::ResumeNeedsTerminal(_)
             | Self::UnconfirmedAction { .. }
             | Self::OtherAction { .. }
             | Self::NeedsComputer(_)

@@ -211,7 +211,7 @@ fn confirm(
     out: &mut Output,
 ) -> Result<(), Error> {
     if roll.settings.confirm && !out.can_ask() {
-        return Err(RollError::NoTerminal.into());
+        return Err(RollError::ResumeNeedsTerminal(roll.name.clone()).into());
     }
     if roll.is_record_lost() {
         warn_of_lost_record(roll, out);

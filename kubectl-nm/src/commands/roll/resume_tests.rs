@@ -191,6 +191,18 @@ async fn a_roll_that_is_paused_or_aborted_while_resume_waits_for_a_heartbeat_sta
     assert!(record.paused && record.aborted.is_some(), "{record:?}");
 }
 
+#[test]
+fn a_roll_that_asks_about_each_node_is_not_resumed_without_a_terminal() {
+    let confirming = RollSettings { confirm: true, ..settings(&Value::Null) };
+    let roll = Roll { settings: confirming, ..roll(&Value::Null) };
+    let error = confirm(&args(), None, &roll, &RollRecord::default(), "blue", &mut output().0).unwrap_err();
+    assert_eq!(error.to_string(), "roll \"r\" asks for a confirmation of each node, which needs a terminal");
+    assert_eq!(
+        error.hint().unwrap(),
+        "resume it on a terminal; or `kubectl nm roll abort r --return` ends the roll and returns its nodes to service"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_has_to_be_confirmed_is_known_before_the_wait_for_a_heartbeat() {
     for run in [None, Some("other")] {
