@@ -40,7 +40,7 @@ impl<'a> Skip<'a> {
         Self { node, effect }
     }
 
-    /// Whether it ends a command or a Job, or leaves a command behind.
+    /// Whether it terminates a command or a Job, or leaves a command behind.
     pub fn interrupts(&self) -> bool {
         matches!(self.effect, Effect::Terminates(_) | Effect::MayContinue(_))
     }
@@ -51,7 +51,7 @@ impl<'a> Skip<'a> {
         let words = match &self.effect {
             Effect::Absent => String::from("stops the wait for the node, which does not exist"),
             Effect::Planned => String::from("deletes the planned maintenance; the node stays in service"),
-            Effect::InService => String::from("ends the checks of the node, which is back in service"),
+            Effect::InService => String::from("stops the checks of the node, which is back in service"),
             Effect::Returns => String::from("returns the node to service now"),
             Effect::Terminates(what) => {
                 format!("terminates the {what}, which is running, and returns the node to service now")
