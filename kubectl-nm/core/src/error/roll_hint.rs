@@ -1,4 +1,4 @@
-//! What helps those whom a roll is in the way of, by what the roll does.
+//! Hints for a user whose command a roll refuses, by what the roll does.
 //!
 //! Commands are in backticks; connection flags are inserted where a hint is printed.
 
@@ -18,7 +18,12 @@ pub fn of_roll(roll: &str, standing: Option<&RollStanding>) -> String {
             format!("the roll has halted: {} shows why, and {}", command("status"), continues())
         }
         Some(RollStanding::Abandoned) => {
-            format!("nobody runs the roll: {} shows its nodes, and {}", command("status"), continues())
+            // The Job of a roll in the cluster may be about to run it.
+            format!(
+                "nobody runs the roll now: {} shows whether it continues by itself; otherwise, {}",
+                command("status"),
+                continues()
+            )
         }
         Some(RollStanding::Ending(who)) => {
             format!("the roll was aborted, and {who} finishes its nodes: {}", watch())
@@ -72,8 +77,8 @@ mod tests {
             (
                 Some(RollStanding::Abandoned),
                 format!(
-                    "nobody runs the roll: `kubectl nm roll status r` shows its nodes, and `kubectl nm roll resume r` \
-                     continues it; {rest}"
+                    "nobody runs the roll now: `kubectl nm roll status r` shows whether it continues by itself; otherwise, \
+                     `kubectl nm roll resume r` continues it; {rest}"
                 ),
             ),
             (
