@@ -1,7 +1,7 @@
 //! The gates of the commands and Jobs of a node: before its drain, once it is drained, and before it returns to service.
 //!
 //! If the program dies while a command runs, the result of the command is unknown: the node stays in its step, and
-//! `roll resume` runs the command again. Only a reboot since the command of the drained node began is visible, by the boot ID,
+//! `roll resume` runs the command again. A Job runs on, and `roll resume` waits for its end. Only a reboot since the command of the drained node began is visible, by the boot ID,
 //! and is not repeated.
 //!
 //! A hook of the roll holds the first eviction until the command or the Job of `--before` has succeeded. Whoever removes the
@@ -119,7 +119,8 @@ impl Gates<'_> {
                 return self.step(node, Step::Rejoining);
             }
             Some(ActionRecord { attempt, state: ActionState::Running }) => {
-                (*attempt, Some(Again::Interrupted))
+                let is_command = self.settings.runs_command(step);
+                (*attempt, Some(if is_command { Again::Interrupted } else { Again::JobRunsOn }))
             }
             Some(ActionRecord { state: ActionState::Succeeded, .. }) => {
                 return self.step(node, next_step(step));

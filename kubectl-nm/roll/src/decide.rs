@@ -12,7 +12,7 @@ use nm_shared::NodeMaintenance;
 use crate::absence::{Departure, LeftNode};
 use crate::departures::{self, Departures};
 pub use crate::gates::ReadyTime;
-use crate::gates::{Gates, Next, paused_action};
+use crate::gates::{Gates, Next, confirmation, paused_action};
 use crate::observed::Observed;
 pub use crate::record::HEARTBEAT_TIMEOUT;
 use crate::record::{
@@ -180,6 +180,11 @@ impl Pass<'_> {
         self.next.halt.is_some()
     }
 
+    /// Whether actions begin and questions are asked. A program may only show a roll which nobody runs.
+    fn goes_on(&self) -> bool {
+        !self.is_halted() && self.next.runner.is_some()
+    }
+
     fn is_aborted(&self) -> bool {
         self.observed.aborted.is_some() || self.next.aborted.is_some()
     }
@@ -205,6 +210,7 @@ impl Pass<'_> {
             let gates = Gates { roll: &roll.name, settings: &roll.settings, observed: self.observed };
             match self.next_of(node, &gates) {
                 Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
+                Next::Confirm => detail = confirmation(self.goes_on()),
                 Next::Halt(message) => {
                     detail.clone_from(&message);
                     self.halt(&name, message, false);
@@ -237,9 +243,7 @@ impl Pass<'_> {
                     detail = paused_action(again.as_ref());
                 }
                 Next::Act(record, again) => {
-                    // A program that only shows a roll which nobody runs begins nothing either.
-                    let begins = !self.is_halted() && self.next.runner.is_some();
-                    detail = again.map(|again| again.words(begins)).unwrap_or_default();
+                    detail = again.map(|again| again.words(self.goes_on())).unwrap_or_default();
                     if !self.is_halted() {
                         self.changes.push(RollChange::Act(name.clone(), record));
                     }

@@ -24,6 +24,8 @@ const FIRST_CHECK_TIMEOUT: u64 = 60;
 /// What a node does next.
 pub(super) enum Next {
     Wait(String),
+    /// It waits until somebody confirms that the roll continues with it.
+    Confirm,
     /// It takes another step, with this record.
     Write(NodeRecord),
     /// Its command or its Job begins, with this record; why it begins again, if it had begun before.
@@ -44,8 +46,10 @@ pub(super) enum Next {
 /// Why a command or a Job begins again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// Nobody saw its end: the program that had begun it ended, or lost the cluster.
+    /// Nobody saw the end of the command: the program that had begun it ended, or lost the cluster.
     Interrupted,
+    /// The same of a Job, which does not end with that program.
+    JobRunsOn,
     /// The command ended with exit code 255, and the node has not rebooted as expected.
     Disconnected,
     /// It succeeded, and the node has not rebooted as expected.
@@ -59,6 +63,12 @@ impl Again {
     pub(super) fn words(&self, begins: bool) -> String {
         let when = if begins { "starts again" } else { "runs again when the roll is resumed" };
         let (what, why) = match self {
+            Self::JobRunsOn if begins => {
+                return String::from("its Job runs on, and the roll waits for its end");
+            }
+            Self::JobRunsOn => {
+                return String::from("its Job runs on, and its result is read when the roll continues");
+            }
             Self::Interrupted => ("was interrupted", None),
             Self::Disconnected => ("ended with exit code 255", None),
             Self::NoReboot => ("ended without a reboot", None),
@@ -73,8 +83,19 @@ impl Again {
 pub(super) fn paused_action(again: Option<&Again>) -> String {
     match again {
         None => String::from("the roll is paused, and its action has not started"),
+        Some(again @ Again::JobRunsOn) => format!("the roll is paused; {}", again.words(false)),
         Some(again) => format!("the roll is paused; its action {}", again.words(false)),
     }
+}
+
+/// What a node waits for that somebody has to confirm. Nobody is asked in a roll that nobody runs, or that has halted.
+pub(super) fn confirmation(asks: bool) -> String {
+    let words = if asks {
+        "waits for a confirmation"
+    } else {
+        "is not confirmed: the roll asks again when it is resumed"
+    };
+    words.to_owned()
 }
 
 /// The last check of a node that must stay Ready for a while begins at most this long before that time is over.
@@ -126,7 +147,7 @@ impl Gates<'_> {
             Step::Confirming => match self.observed.confirmed.get(name) {
                 Some(true) => self.after_confirmation(node),
                 Some(false) => Next::Halt(format!("node {name} is drained, and was not confirmed")),
-                None => Next::Wait(String::from("waits for a confirmation")),
+                None => Next::Confirm,
             },
             Step::Acting | Step::Finishing => self.next_of_action(node, view),
             Step::Rejoining => self.next_of_rejoining(node, view),

@@ -115,7 +115,9 @@ async fn jobs_run_before_the_drain_and_before_the_return_and_are_replaced_and_fo
     assert_eq!(node_of(&second), node);
     resumed.crash().await;
     let mut again = RunningRoll::resume(&cluster, "by-jobs", &[&flags[..], &["--take-over"]].concat());
-    again.until("the action", |line| line["detail"] == "was interrupted, and starts again").await;
+    again
+        .until("the action", |line| line["detail"] == "its Job runs on, and the roll waits for its end")
+        .await;
     assert!(is_held(&cluster, node, "by-jobs").await);
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), workload.namespace());
     let all = jobs.list(&ListParams::default().labels("kubectl-nm.dev/roll=by-jobs")).await.unwrap().items;

@@ -166,8 +166,8 @@ async fn a_job_that_runs_when_the_program_is_killed_is_followed_to_its_end() {
     roll.crash().await;
 
     let mut resumed = RunningRoll::resume(&cluster, "orphaned", &[&flags[..], &["--take-over"]].concat());
-    let interrupted = "was interrupted, and starts again";
-    resumed.until("the action", |line| line["detail"] == interrupted).await;
+    let runs_on = "its Job runs on, and the roll waits for its end";
+    resumed.until("the action", |line| line["detail"] == runs_on).await;
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), workload.namespace());
     let of_roll = ListParams::default().labels("kubectl-nm.dev/roll=orphaned");
     let all = jobs.list(&of_roll).await.unwrap().items;

@@ -212,7 +212,7 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     let roll = roll_name(maintenance)?;
     let seen = parse::<SeenNode>(maintenance, NODE)?;
     let what = match seen.step {
-        Step::Confirming => "waits for a confirmation",
+        Step::Confirming => "needs a confirmation",
         Step::Acting if seen.has_failed() => "stopped because its action failed",
         Step::Acting => "runs its action",
         Step::Finishing if seen.has_failed() => "stopped because its --after action failed",
@@ -423,6 +423,8 @@ mod tests {
         let at = |step: &str| roll_progress(&object(NODE, &json!({"step": step})));
         assert_eq!(at("Acting").as_deref(), Some("roll k2 runs its action"));
         assert_eq!(at("Checking").as_deref(), Some("roll k2 checks it"));
+        // Whether a program asks for it is not known here.
+        assert_eq!(at("Confirming").as_deref(), Some("roll k2 needs a confirmation"));
         let failed = json!({"step": "Acting", "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
         let failed = roll_progress(&object(NODE, &failed));
         assert_eq!(failed.as_deref(), Some("roll k2 stopped because its action failed"));

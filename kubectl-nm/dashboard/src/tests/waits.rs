@@ -73,11 +73,16 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
 }
 
 #[test]
-fn a_node_that_somebody_has_to_confirm_names_who_is_asked() {
+fn a_node_that_somebody_has_to_confirm_names_who_is_asked_unless_the_roll_has_halted() {
     let run = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)}});
-    let drained = json!({"phase": "Succeeded"});
-    let shown = shown(vec![of_roll("node-08", drained, "Confirming", Some(&run))], 145, 24);
-    assert!(shown.contains("roll k2 waits for a confirmation; run by ada@vm"), "{shown}");
+    let halted = json!({"revision": 3, "halt": {"node": "node-08", "message": "m", "at": ago(20)}});
+    for (state, why) in [(run, "roll k2 needs a confirmation; run by ada@vm"), (halted, "roll k2 has halted")]
+    {
+        let drained = json!({"phase": "Succeeded"});
+        let shown = shown(vec![of_roll("node-08", drained, "Confirming", Some(&state))], 145, 24);
+        let is_shown = shown.lines().any(|line| line.contains("10m00s") && line.contains(why));
+        assert!(is_shown && !shown.contains("waits for a confirmation"), "{shown}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::world::{World, at, settings};
 use super::*;
 use crate::record::Pause;
+use crate::settings::NodeAction;
 
 const PAUSED: &str = "the roll is paused, and its action has not started";
 
@@ -80,9 +81,9 @@ fn a_roll_that_somebody_pauses_names_them_even_while_an_action_goes_on() {
     );
 }
 
-/// What a program shows of a node whose action ended like this, in a roll that nobody runs any more.
-fn shown(ended: &ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
-    let mut world = World::new(&[2], 1);
+/// What a program shows of a node whose action, this command or Job, ended like this, in a roll that nobody runs any more.
+fn shown(action: &NodeAction, ended: &ActionState, change: impl FnOnce(&mut RollRecord)) -> String {
+    let mut world = World::with(RollSettings { action: Some(action.clone()), ..settings(&[2], 1) });
     world.run_to("n0", Step::Acting);
     world.decide(usize::MAX);
     world.write("n0", |record| record.action.as_mut().unwrap().state = ended.clone());
@@ -103,17 +104,24 @@ fn an_action_that_had_begun_before_the_program_ended_is_never_shown_as_not_begun
         record.halt = Some(Halt { node: "n0".into(), message: "no".into(), at: at(0), timed_out: false });
     };
     let failed = || ActionState::Failed("exit code 1".into());
+    let (command, job) = (NodeAction::Run("x".into()), NodeAction::Job(json!({})));
+    // Unlike a command, it does not end with the program that has started it.
+    let runs_on = "its Job runs on, and its result is read when the roll continues";
     for (detail, expected) in [
         (
-            shown(&ActionState::Running, paused),
+            shown(&command, &ActionState::Running, paused),
             format!("the roll is paused; its action was interrupted, and {again}"),
         ),
         (
-            shown(&failed(), paused),
+            shown(&command, &failed(), paused),
             format!("the roll is paused; its action failed, and {again}: exit code 1"),
         ),
-        (shown(&failed(), halted), format!("failed, and {again}: exit code 1")),
-        (shown(&ActionState::Running, |_| {}), format!("was interrupted, and {again}")),
+        (shown(&command, &failed(), halted), format!("failed, and {again}: exit code 1")),
+        (shown(&command, &ActionState::Running, |_| {}), format!("was interrupted, and {again}")),
+        (shown(&job, &ActionState::Running, paused), format!("the roll is paused; {runs_on}")),
+        (shown(&job, &ActionState::Running, halted), runs_on.to_owned()),
+        (shown(&job, &ActionState::Running, |_| {}), runs_on.to_owned()),
+        (shown(&job, &failed(), halted), format!("failed, and {again}: exit code 1")),
     ] {
         assert_eq!(detail, expected);
     }

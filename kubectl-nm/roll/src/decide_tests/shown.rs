@@ -79,6 +79,24 @@ fn without_permission_to_list_nodes_nothing_seems_to_be_missing_on_them() {
     }
 }
 
+#[test]
+fn a_node_is_shown_to_wait_for_a_confirmation_only_while_a_program_asks_for_it() {
+    let mut world = World::with(RollSettings { confirm: true, ..settings(&[1], 1) });
+    world.run_to("n0", Step::Confirming);
+    beat(&mut world);
+    assert_eq!(shown(&world, true)[0].detail, "waits for a confirmation");
+    let asks_again = "is not confirmed: the roll asks again when it is resumed";
+    let halt = Halt { node: "n0".into(), message: "no".into(), at: at(0), timed_out: false };
+    for (halt, runner) in
+        [(Some(halt.clone()), None), (Some(halt), world.record.runner.clone()), (None, None)]
+    {
+        let is_run = runner.is_some();
+        let record = RollRecord { runner, halt, ..world.record.next() };
+        world.store("n0", &record);
+        assert_eq!(shown(&world, true)[0].detail, asks_again, "run: {is_run}");
+    }
+}
+
 /// How many pods are gone, as a viewer shows it after a decision.
 fn pods_gone(world: &World) -> i64 {
     let roll = &world.roll();

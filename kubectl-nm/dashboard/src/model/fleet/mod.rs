@@ -250,19 +250,18 @@ impl Fleet {
         let Some(roll) = row.roll.as_deref() else { return why };
         let is_planned = row.state == Some(State::Planned);
         let is_left = is_planned || row.state == Some(State::Drained);
+        let is_confirming = row.state == Some(State::Drained) && self.awaits_confirmation(row);
         let is_silent = why.is_empty() && matches!(row.state, Some(State::Paused | State::Drained));
         match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
             _ if (is_planned || is_silent) && self.rolls.is_paused(roll) => {
                 Cow::Owned(format!("roll {roll} is {}", paused_words(self.rolls.pause(roll), now)))
             }
-            (Some(_), _) if is_planned => Cow::Owned(format!("roll {roll} has halted")),
+            (Some(_), _) if is_planned || is_confirming => Cow::Owned(format!("roll {roll} has halted")),
             _ if is_left && self.rolls.is_abandoned(roll, now) => {
                 Cow::Owned(format!("nobody runs roll {roll} now"))
             }
             // The question is on the terminal of that user.
-            (None, Some(who)) if is_planned || is_left && self.awaits_confirmation(row) => {
-                Cow::Owned(format!("{why}; run by {who}"))
-            }
+            (None, Some(who)) if is_planned || is_confirming => Cow::Owned(format!("{why}; run by {who}")),
             _ => why,
         }
     }
