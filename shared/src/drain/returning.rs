@@ -10,7 +10,10 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::api::names::UNSCHEDULABLE_TAINT;
+use crate::cluster::metadata;
 use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 
@@ -88,16 +91,70 @@ pub fn tolerates_cordon(pod: &DrainPod, drain_taint: &str) -> bool {
         .all(|taint| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint)))
 }
 
+/// Whether the template of the pod's owner assigns it to its node, so that its replacement is on the same node.
+///
+/// The scheduler assigns a pod to a node by a binding, which no entry of `managedFields` has. So an entry that has `nodeName` is of
+/// the request that created the pod. Controllers other than those of Kubernetes may choose another node for the replacement.
+pub fn is_assigned_by_template(pod: &Pod) -> bool {
+    let owner = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default());
+    let has_template = owner.is_some_and(|owner| {
+        let kinds = [
+            ("apps", "ReplicaSet"),
+            ("apps", "StatefulSet"),
+            ("batch", "Job"),
+            ("", "ReplicationController"),
+        ];
+        kinds.iter().any(|(group, kind)| metadata::is_of(owner, group, kind))
+    });
+    let mut managed = pod.metadata.managed_fields.iter().flatten();
+    has_template
+        && managed.any(|entry| {
+            let fields = entry.fields_v1.as_ref();
+            fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:nodeName").is_some())
+        })
+}
+
+/// What of a pod's template puts its replacement on a node in maintenance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnCause {
+    /// It tolerates every taint.
+    ToleratesEverything,
+    /// It tolerates the taints of a node in maintenance.
+    ToleratesCordon,
+    /// Its owner assigns it to the node, such as with `nodeName`.
+    Assigned,
+}
+
+impl ReturnCause {
+    /// That of a pod that has returned to a node with this taint and the taint of a cordon.
+    pub fn of(pod: &DrainPod, drain_taint: &str) -> Self {
+        // Only a toleration without a key tolerates a taint without one.
+        if node_fit::tolerates(&pod.tolerations, &node_fit::taint("")) {
+            Self::ToleratesEverything
+        } else if tolerates_cordon(pod, drain_taint) {
+            Self::ToleratesCordon
+        } else {
+            Self::Assigned
+        }
+    }
+
+    /// `its owner assigns it to this node, bypassing the scheduler`.
+    pub fn words(self, drain_taint: &str) -> String {
+        match self {
+            Self::ToleratesEverything => {
+                "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
+            }
+            Self::ToleratesCordon => {
+                format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
+            }
+            Self::Assigned => "its owner assigns it to this node, bypassing the scheduler".to_owned(),
+        }
+    }
+}
+
 /// Why the pod returns to a node with this taint and the taint of a cordon.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
-    // Only a toleration without a key tolerates a taint without one.
-    let cause = if node_fit::tolerates(&pod.tolerations, &node_fit::taint("")) {
-        "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
-    } else if tolerates_cordon(pod, drain_taint) {
-        format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
-    } else {
-        "its owner assigns it to this node, bypassing the scheduler".to_owned()
-    };
+    let cause = ReturnCause::of(pod, drain_taint).words(drain_taint);
     format!("returned {MAX_RETURNS} times and is not evicted again: {cause}")
 }
 

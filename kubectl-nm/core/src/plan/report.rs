@@ -17,7 +17,7 @@ use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
-use nm_shared::drain::returning::tolerates_cordon;
+use nm_shared::drain::returning::{ReturnCause, is_assigned_by_template, tolerates_cordon};
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
@@ -165,6 +165,9 @@ impl PlanReport {
             let wait = drain.wait_for_volume_detach.zip(forecast.as_ref());
             node.detach = wait.map(|(wait, forecast)| DetachReport::new(&node.node, wait, forecast));
         }
+        if let Some(forecast) = &mut forecast {
+            block_assigned(forecast, snapshot);
+        }
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
             forecast.hold_back(&unplaced(capacity));
@@ -265,17 +268,37 @@ fn block_returning(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
         let mut others = nodes.iter().filter(|other| node::name(other) != expected.node);
         // One that reboots or is cordoned may take the pod later.
         if others.all(|other| node_fit::check(pod, &volumes, &ready(other)).is_err()) {
-            expected.fate = PodOutcome::Blocked(Blocker {
-                reason: BlockReason::KeepsReturning,
-                message: String::from(
-                    "it returns to the node after each eviction, because it tolerates the cordon and fits on no other node",
-                ),
-                facts: BlockFacts::default(),
-                since: None,
-                refusals: 0,
-            });
+            expected.fate = keeps_returning("it tolerates the cordon and fits on no other node");
         }
     }
+}
+
+/// Pods that their owners create on the same node again block a drain, unless they may stay because they tolerate the cordon.
+fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
+    let Some(pods) = &snapshot.pods else { return };
+    for expected in &mut forecast.pods {
+        let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
+        let stays = expected.returning == Some(ReturningPods::Stay);
+        let pod = pods.find(&expected.node, pod::uid(&expected.pod));
+        if is_evicted
+            && expected.is_replaced()
+            && !stays
+            && pod.is_some_and(|pod| is_assigned_by_template(pod))
+        {
+            let drain_taint = Group::Medik8s.drain_taint();
+            expected.fate = keeps_returning(&ReturnCause::Assigned.words(drain_taint));
+        }
+    }
+}
+
+fn keeps_returning(cause: &str) -> PodOutcome {
+    PodOutcome::Blocked(Blocker {
+        reason: BlockReason::KeepsReturning,
+        message: format!("it returns to the node after each eviction, because {cause}"),
+        facts: BlockFacts::default(),
+        since: None,
+        refusals: 0,
+    })
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {
@@ -345,8 +368,15 @@ fn capacity(
 ) -> Option<CapacityEstimate> {
     let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
     let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
-    // A pod that tolerates the cordon always fits: where it is.
-    let needs_node = |expected: &&PodForecast| expected.is_replaced() && expected.returning.is_none();
+    // A pod that returns always fits: where it is.
+    let returns = |expected: &PodForecast| {
+        let blocker = match &expected.fate {
+            PodOutcome::Blocked(blocker) => Some(blocker.reason),
+            _ => None,
+        };
+        expected.returning.is_some() || blocker == Some(BlockReason::KeepsReturning)
+    };
+    let needs_node = |expected: &&PodForecast| expected.is_replaced() && !returns(expected);
     let replaced = forecast.pods.iter().filter(needs_node).filter(|expected| drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
         .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
