@@ -50,9 +50,8 @@ impl Model {
         if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
             let what =
                 cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
-            let why = format!("{}/{}: {}", row.id.namespace, row.id.name, what.trim_end_matches('.'));
             return Some((
-                why,
+                of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.')),
                 Remedy {
                     advice: cause.advice.clone(),
                     command: cause.commands.first().cloned().unwrap_or_default(),
@@ -196,10 +195,14 @@ pub(crate) fn remedy_of_blocked(
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
 fn why(case: &Case<'_>, message: &str) -> String {
-    format!(
-        "{}/{}: {}",
-        case.namespace,
-        case.name,
-        remedy::in_short(case.namespace, case.reason, case.facts, message)
-    )
+    let short = remedy::in_short(case.namespace, case.reason, case.facts, message);
+    of_pod(case.namespace, case.name, &short)
+}
+
+/// What is said of a pod, with its name unless the sentence begins with it.
+fn of_pod(namespace: &str, name: &str, what: &str) -> String {
+    let pod = format!("{namespace}/{name}");
+    let rest = what.strip_prefix(pod.as_str());
+    let is_named = rest.is_some_and(|rest| rest.starts_with([' ', ':', ',']));
+    if is_named { what.to_owned() } else { format!("{pod}: {what}") }
 }
