@@ -110,6 +110,12 @@ pub(super) fn capitalized(text: &str) -> String {
     format!("{}{rest}", initial.to_ascii_uppercase())
 }
 
+/// A sentence that begins with a verb, inside of another sentence.
+pub(super) fn continued(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |initial| initial.to_lowercase().chain(chars).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::volumes::Volumes;
-use nm_shared::{ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
+use nm_shared::{BlockReason, ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::deletions;
 use crate::explain::obstacle::PodWarning;
@@ -45,7 +45,8 @@ pub struct ClusterFacts {
     pub rolls: RollRunners,
     /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
     pub roll_jobs: BTreeMap<String, RollJob>,
-    /// The pods that replace others first and are not Ready yet, and those that they replace; none if one does not exist any more.
+    /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning; none if
+    /// one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods of the Deployments whose rollouts have no new pod yet for a pod that waits for one.
     pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
@@ -264,7 +265,7 @@ pub struct FactsToRead {
     pub budgets: BTreeSet<PodReference>,
     /// The nodes of pods that are terminating.
     pub nodes: BTreeSet<String>,
-    /// The pods that replace others first and are not Ready yet, and those that they replace.
+    /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
     pub replacements: BTreeSet<PodReference>,
     /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
     pub rollouts: BTreeSet<PodReference>,
@@ -288,6 +289,9 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
+                if pod.reason == BlockReason::KeepsReturning {
+                    facts.replacements.insert(pod.reference());
+                }
                 if let Some(budget) = &pod.facts.budget {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
                 }

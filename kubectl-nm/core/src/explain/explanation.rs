@@ -164,6 +164,9 @@ fn blocker(pod: &BlockedPod) -> String {
         BlockReason::Finalizers => Some(facts.finalizers.join(",")).filter(|names| !names.is_empty()),
         BlockReason::NodeNotReady => facts.node.clone(),
         BlockReason::Forbidden => facts.forbidden.as_ref().and_then(Grant::of).map(|grant| grant.to_string()),
+        BlockReason::DisruptionBudget => surge_causes::denied(facts).map(|grant| grant.to_string()),
+        // Those that return for another cause have another remedy.
+        BlockReason::KeepsReturning => Some(pod.message.clone()),
         BlockReason::Unmanaged
         | BlockReason::LocalStorage
         | BlockReason::NotEnding
@@ -248,6 +251,7 @@ fn blocking(
         pods: names,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
+    returned_pods::name_remedy(&mut cause, pods, facts, kubectl);
     if pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady) {
         offer_skip(&mut cause, maintenance, facts, kubectl, now);
     }

@@ -62,6 +62,8 @@ pub struct NeverAllows {
     pub is_of_deployment: bool,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
+    /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
+    pub needs_ready: Option<i32>,
     /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
 }
@@ -140,10 +142,17 @@ pub fn first_causes(
     }
     let pods = guarded.pods.as_deref().unwrap_or_default();
     let unready = unready_pods(pods, is_kept, guarded, now);
-    if let Some(end) = by_budget(object, guarded) {
+    if let Some(mut end) = by_budget(object, guarded) {
         // With fewer pods than it counts on, another budget allows nothing either: what keeps them comes first.
-        let mut ends = match end.cause {
-            FirstCause::NeverAllows(_) => stuck(&unready, facts),
+        let mut ends = match &mut end.cause {
+            FirstCause::NeverAllows(never) => {
+                let healthy = object.status.as_ref().map_or(0, |status| status.current_healthy);
+                never.needs_ready = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
+                match never.needs_ready {
+                    Some(_) => among(&unready, facts, |obstacle| !is_leaving(obstacle)),
+                    None => stuck(&unready, facts),
+                }
+            }
             _ => Vec::new(),
         };
         let kept: Vec<&Pod> = pods.iter().filter(is_kept).collect();
@@ -154,6 +163,14 @@ pub fn first_causes(
         return Some(vec![FirstCause::PodsUnseen(unseen.clone()).into()]);
     }
     Some(by_pods(&unready, object, guarded, facts))
+}
+
+/// How many of a budget's pods have to be Ready before it allows an eviction if one of them may be unavailable; none if as many
+/// are. The API server evicts a pod that is not Ready if all others are, and there are others:
+/// <https://kubernetes.io/docs/tasks/run-application/configure-pdb/#unhealthy-pod-eviction-policy>.
+fn needs_ready(pods: i32, healthy: i32, are_kept_ready: bool) -> Option<i32> {
+    let needed = if are_kept_ready || pods < 2 { pods } else { pods - 1 };
+    (healthy < needed).then_some(needed)
 }
 
 /// The pods that are not Ready and matter to those that the budget keeps: a pod that is Ready may leave only once others are, and
@@ -235,6 +252,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
             pods: status.expected_pods,
             is_of_deployment: is_of_deployment(guarded),
             is_unmanaged: are_unmanaged(),
+            needs_ready: None,
             no_node: None,
         };
         return Some(FirstCause::NeverAllows(never).into());

@@ -1,7 +1,7 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
-use crate::explain::cause::{capitalized, sentence};
+use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::first_cause::{Demand, NeverAllows};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
@@ -54,6 +54,20 @@ impl Words<'_> {
             Some(left) => self.without_a_node(never, left),
             None if never.pods > 1 => self.one_of_several(never),
             None => self.only_pod(never),
+        };
+        let (what, advice) = match never.needs_ready {
+            Some(needed) => {
+                let of_them = match needed {
+                    all if all == never.pods && all > 1 => "all of them are".to_owned(),
+                    1 => "1 of them is".to_owned(),
+                    several => format!("{several} of them are"),
+                };
+                (
+                    format!("{what} Even with another number, it allows one only once {of_them} Ready."),
+                    format!("First make its pods Ready. Then {}", continued(&advice)),
+                )
+            }
+            None => (what, advice),
         };
         Told { what: Some(what), advice, commands, passes: false }
     }

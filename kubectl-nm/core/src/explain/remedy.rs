@@ -7,6 +7,7 @@ use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, Su
 
 use crate::explain::deletions;
 use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::surge_causes;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -316,7 +317,10 @@ pub(super) fn subject_and_reason(
     facts: &BlockFacts,
     message: &str,
 ) -> Option<String> {
-    let (is, has, it) = if pods.len() == 1 { ("is", "has", "it") } else { ("are", "have", "them") };
+    let (is, has, it, its) = match pods.len() {
+        1 => ("is", "has", "it", "its budget"),
+        _ => ("are", "have", "them", "their budgets"),
+    };
     let names = first_names(pods);
     match reason {
         BlockReason::MultipleDisruptionBudgets if !facts.budgets.is_empty() => {
@@ -326,6 +330,8 @@ pub(super) fn subject_and_reason(
         BlockReason::Forbidden if deletions::is_denied(reason, facts) => Some(format!(
             "{names} {is} to be deleted (--delete-after), but nm-reconciler had no permission to delete pods when it last tried"
         )),
+        BlockReason::DisruptionBudget => surge_causes::denied(facts)
+            .map(|grant| format!("{names} {is} kept by {its} and {}", surge_causes::not_permitted(grant))),
         BlockReason::Unmanaged => {
             Some(format!("{names} {has} no controller that would replace {it}, and --force=false keeps {it}"))
         }
@@ -344,7 +350,8 @@ pub(super) fn subject_and_reason(
             let node = facts.node.as_deref()?;
             Some(format!("{names} {is} terminating, but node {node} is not Ready: no kubelet confirms that"))
         }
-        BlockReason::KeepsReturning => Some(format!("{names}: {message}")),
+        BlockReason::KeepsReturning if pods.len() == 1 => Some(format!("{names} {message}")),
+        BlockReason::KeepsReturning => Some(format!("{names}: each {message}")),
         BlockReason::NotEnding => {
             Some(format!("{names} {is} terminating for too long: the kubelet has not terminated {it}"))
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use nm_shared::cluster::pod::reference_in;
-use nm_shared::{BlockedPod, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
+use nm_shared::{BlockFacts, BlockedPod, Grant, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
 
 use crate::explain::cause::{Cause, few};
 use crate::explain::cause_wording::tell_of_replacements;
@@ -66,6 +66,20 @@ pub(super) fn surging(
         cause
     };
     deployments.into_iter().map(cause).collect()
+}
+
+/// The permission without which a pod that its budget keeps is not replaced first.
+pub(super) fn denied(facts: &BlockFacts) -> Option<Grant> {
+    let is_denied = facts.surge.as_ref().is_some_and(|surge| surge.reason == SurgeObstacle::Forbidden);
+    facts.forbidden.as_ref().filter(|_| is_denied).and_then(Grant::of)
+}
+
+/// Why pods are not replaced first without this permission, after `is kept by its budget and`.
+pub(super) fn not_permitted(grant: Grant) -> String {
+    format!(
+        "not replaced first, because nm-reconciler had no permission to {} when it last tried",
+        grant.permits()
+    )
 }
 
 /// Adds to the cause of pods whose Deployment has exceeded its deadline why its new pods are not Ready, as far as the pods

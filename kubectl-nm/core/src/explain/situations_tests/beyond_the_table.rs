@@ -4,7 +4,7 @@ use nm_shared::ForbiddenAccess;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::explain::cluster_facts::FactsToRead;
+use crate::explain::cluster_facts::{FactsToRead, ReadPod};
 use crate::explain::read_facts;
 use crate::testing::fake_server::{cluster, failure};
 
@@ -326,11 +326,13 @@ fn a_pod_that_is_missing_comes_before_a_budget_that_never_allows() {
     let never = "The budget can never allow an eviction: minAvailable is 2, and it has 2 pods.";
     assert_eq!(
         told(&situation),
-        [missing.as_str(), never],
+        [missing.as_str(), &format!("{never} {ALL_READY}")],
         "with one pod, minAvailable 1 allows nothing either"
     );
     situation.pods[1] = ready("web-1", "n2");
+    situation.budget["status"]["currentHealthy"] = json!(2);
     assert_eq!(told(&situation), [never]);
+    situation.budget["status"]["currentHealthy"] = json!(1);
     situation.pods[0] = crashing("web-0", "n1", 1, "Error");
     assert!(
         told(&situation)[0].contains("shop/web-0 on n1: container app keeps exiting"),
@@ -356,4 +358,94 @@ fn a_missing_pod_comes_first_also_if_another_budget_never_allows_either() {
     let causes = explained(&with_status("n1", status), &facts);
     let what: Vec<&str> = causes.iter().filter_map(|cause| cause.what.last()).map(String::as_str).collect();
     assert!(what[0].starts_with("shop/web-1 is Pending") && what[1].contains("can never allow"), "{what:#?}");
+}
+
+#[test]
+fn what_lets_a_pod_return_is_named_with_its_owner_and_each_cause_by_itself() {
+    let assigned = "returned 3 times and is not evicted again: its owner assigns it to this node, bypassing the scheduler";
+    let tolerates = "returned 3 times and is not evicted again: it tolerates every taint (a toleration with operator Exists and no key)";
+    let blocked = |name: &str, message: &str| {
+        json!({"namespace": "shop", "name": name, "reason": "KeepsReturning", "message": message,
+            "since": "2026-01-02T03:04:05Z", "attempts": 0})
+    };
+    let pods = [blocked("web-0", assigned), blocked("web-1", tolerates), blocked("web-2", assigned)];
+    let object =
+        with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}}));
+    let told = |facts: &ClusterFacts| {
+        let causes = explained(&object, facts).into_iter();
+        causes.map(|cause| (cause.what.join(" "), cause.advice, cause.commands)).collect::<Vec<_>>()
+    };
+    let unread = told(&ClusterFacts::default());
+    assert_eq!(unread.len(), 2, "{unread:#?}");
+    assert_eq!(unread[0].0, format!("shop/web-0, shop/web-2: each {assigned}."));
+    assert_eq!(unread[1].0, format!("shop/web-1 {tolerates}."));
+    assert!(unread[0].1.contains("the toleration or nodeName"), "{unread:#?}");
+
+    let read = FactsToRead::of([&object]).replacements;
+    assert_eq!(read.len(), 3);
+    let pod = |name: &PodReference| {
+        let tolerations = if name.name == "web-1" { json!([{"operator": "Exists"}]) } else { json!([]) };
+        let pod = edited(ready(&name.name, "n1"), "/spec/tolerations", tolerations);
+        (name.clone(), Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
+    };
+    let facts = ClusterFacts { replacements: read.iter().map(pod).collect(), ..ClusterFacts::default() };
+    let [of_name, of_toleration] = &told(&facts)[..] else { panic!("{:#?}", told(&facts)) };
+    assert!(of_name.1.starts_with("Remove nodeName from the pod template"), "{of_name:#?}");
+    assert!(of_toleration.1.contains("replace the toleration"), "{of_toleration:#?}");
+    for told in [of_name, of_toleration] {
+        assert_eq!(told.2, ["kubectl -n shop edit deploy/web"]);
+    }
+}
+
+#[test]
+fn a_permission_to_surge_that_is_missing_is_one_cause_whatever_the_budgets() {
+    let forbidden = json!({"user": "system:serviceaccount:nm:nm-reconciler", "verb": "get", "resource": "replicasets"});
+    let blocked = |namespace: &str, name: &str| {
+        json!({"namespace": namespace, "name": format!("{name}-0"), "reason": "DisruptionBudget", "since": "2026-01-02T03:04:05Z",
+            "message": format!("The disruption budget {name} needs 1; it is not replaced first: forbidden"), "attempts": 3,
+            "forbidden": forbidden, "surge": {"reason": "Forbidden"},
+            "budget": {"name": name, "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0}})
+    };
+    let pods = [blocked("shop", "web"), blocked("shop", "api"), blocked("blog", "web")];
+    let object =
+        with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}}));
+    let causes = explained(&object, &ClusterFacts::default());
+    let [cause] = &causes[..] else { panic!("{causes:#?}") };
+    assert_eq!(
+        cause.what,
+        [
+            "shop/web-0, shop/api-0, blog/web-0 are kept by their budgets and not replaced first, because nm-reconciler had no \
+             permission to watch and patch deployments and get replicasets when it last tried."
+        ]
+    );
+    assert_eq!(cause.commands, ["kubectl nm install --grant surge"]);
+}
+
+/// That a budget with another number needs Ready pods, too.
+const ALL_READY: &str = "Even with another number, it allows one only once all of them are Ready.";
+
+#[test]
+fn a_budget_whose_pods_are_not_ready_is_not_said_to_allow_more_by_another_number_alone() {
+    let probe = |name: &str| {
+        let pod = edited(running(json!({"started": false})), "/metadata/name", json!(name));
+        edited(pod, "/spec/nodeName", json!("n1"))
+    };
+    let mut situation = never("minAvailable", json!(2), 2);
+    situation.budget["status"]["currentHealthy"] = json!(0);
+    situation.pods = vec![probe("web-0"), probe("web-1")];
+    let causes = situation.causes();
+    let [starting, never] = &causes[..] else { panic!("{causes:#?}") };
+    assert!(starting.what[1].contains("startup probe"), "{starting:#?}");
+    assert_eq!(
+        never.what[1],
+        "The budget can never allow an eviction: minAvailable is 2, and it has 2 pods. Even with another number, it allows one \
+         only once 1 of them is Ready."
+    );
+    assert!(never.advice.starts_with("First make its pods Ready. Then set minAvailable to 1"), "{never:#?}");
+    check_harmless(never);
+    // An eviction of the one that is not Ready would be allowed.
+    situation.budget["status"]["currentHealthy"] = json!(1);
+    situation.pods[1] = ready("web-1", "n2");
+    let causes = situation.causes();
+    assert!(causes.iter().all(|cause| !cause.advice.contains("First make")), "{causes:#?}");
 }
