@@ -147,7 +147,10 @@ async fn a_drain_whose_reconciler_is_gone_is_blocked() {
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
     let namespace = workload.namespace();
-    assert!(continuing.stdout.contains(&format!("\n{namespace}/slow is terminating, with ")), "{continuing:?}");
+    assert!(
+        continuing.stdout.contains(&format!("\n{namespace}/slow is terminating, with ")),
+        "{continuing:?}"
+    );
     assert!(
         continuing.stdout.ends_with("\nNothing is blocked: the maintenance continues on its own.\n"),
         "{continuing:?}"

@@ -1,7 +1,7 @@
 //! Each harm of small plans, and its words.
 
-use nm_shared::DrainSpec;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::{DrainSpec, ReturningPods};
 use serde_json::{Value, json};
 
 use super::*;
@@ -339,4 +339,30 @@ fn a_deletion_that_is_not_permitted_leaves_pods_blocked_and_is_a_harm() {
     );
     assert!(!planned(Some(&drain), false).0);
     assert!(planned(None, true).1.starts_with("stays blocked"), "nothing is to be deleted");
+}
+
+#[test]
+fn a_pod_whose_template_names_the_node_returns_and_blocks_the_drain() {
+    let planned = |fields: Value, kind: &str, returning_pods: ReturningPods| {
+        let mut web = (*pod("web-0", &none())).clone();
+        let managed = json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}}]);
+        web.metadata.managed_fields = serde_json::from_value(managed).unwrap();
+        web.metadata.owner_references = serde_json::from_value(json!([
+            {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "w", "controller": true}]))
+        .unwrap();
+        let drain = DrainSpec { returning_pods, ..DrainSpec::default() };
+        report(&["n1"], Some(&drain), snapshot(&["n1", "n2"], vec![web.into()]), &[])
+    };
+    for policy in [ReturningPods::Stay, ReturningPods::Wait] {
+        let assigned = planned(json!({"f:nodeName": {}}), "ReplicaSet", policy);
+        let text = shown(&assigned).join("\n");
+        assert!(assigned.is_blocked() && text.contains("never leaves: "), "{text}");
+        assert_eq!(assigned.capacity.unwrap().fit, 0, "it needs no other node");
+    }
+    for (fields, kind) in
+        [(json!({"f:containers": {}}), "ReplicaSet"), (json!({"f:nodeName": {}}), "CloneSet")]
+    {
+        assert!(!planned(fields, kind, ReturningPods::Stay).is_blocked(), "{kind}");
+    }
 }

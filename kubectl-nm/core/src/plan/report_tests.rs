@@ -158,33 +158,6 @@ fn a_pod_that_tolerates_the_cordon_may_come_back_and_needs_no_other_node() {
 }
 
 #[test]
-fn a_pod_whose_template_names_the_node_returns_and_blocks_the_drain() {
-    let planned = |fields: serde_json::Value, kind: &str, returning_pods: ReturningPods| {
-        let mut web = Pod::clone(&pod("web-0", &json!({"name": "v"})));
-        let managed = json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
-            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}}]);
-        web.metadata.managed_fields = serde_json::from_value(managed).unwrap();
-        web.metadata.owner_references = serde_json::from_value(json!([
-            {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "w", "controller": true}]))
-        .unwrap();
-        let drain = DrainSpec { returning_pods, ..DrainSpec::default() };
-        report(&["n1"], Some(&drain), snapshot(&["n1", "n2"], vec![Arc::new(web)]), &[])
-    };
-    for policy in [ReturningPods::Stay, ReturningPods::Wait] {
-        let assigned = planned(json!({"f:nodeName": {}}), "ReplicaSet", policy);
-        let text = lines(&assigned);
-        let why = "it returns to the node after each eviction, because its owner assigns it to this node, bypassing the scheduler";
-        assert!(assigned.is_blocked() && text.contains(why), "{text}");
-        assert!(!text.contains("capacity for"), "it needs no other node: {text}");
-    }
-    for (fields, kind) in
-        [(json!({"f:containers": {}}), "ReplicaSet"), (json!({"f:nodeName": {}}), "CloneSet")]
-    {
-        assert!(!planned(fields, kind, ReturningPods::Stay).is_blocked(), "{kind}");
-    }
-}
-
-#[test]
 fn a_pod_that_fits_a_node_that_is_not_ready_now_may_leave() {
     let mut operator = Pod::clone(&pod("operator-0", &scratch()));
     let tolerations = json!([{"operator": "Exists", "effect": "NoSchedule"}]);

@@ -399,7 +399,8 @@ fn what_lets_a_pod_return_is_named_with_its_owner_and_each_cause_by_itself() {
 
 #[test]
 fn a_permission_to_surge_that_is_missing_is_one_cause_whatever_the_budgets() {
-    let forbidden = json!({"user": "system:serviceaccount:nm:nm-reconciler", "verb": "get", "resource": "replicasets"});
+    let forbidden =
+        json!({"user": "system:serviceaccount:nm:nm-reconciler", "verb": "get", "resource": "replicasets"});
     let blocked = |namespace: &str, name: &str| {
         json!({"namespace": namespace, "name": format!("{name}-0"), "reason": "DisruptionBudget", "since": "2026-01-02T03:04:05Z",
             "message": format!("The disruption budget {name} needs 1; it is not replaced first: forbidden"), "attempts": 3,
