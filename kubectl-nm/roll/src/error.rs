@@ -147,6 +147,10 @@ pub enum RollError {
         command: String,
     },
 
+    /// The user has not confirmed that a paused roll continues.
+    #[error("not confirmed, roll \"{0}\" stays paused")]
+    StaysPaused(String),
+
     /// The given action is not the one that the roll stores.
     #[error("roll \"{name}\" runs a different action for each node: {action}")]
     OtherAction {
@@ -320,7 +324,7 @@ impl Failure for RollError {
                      of its nodes to service"
                 )
             }
-            Self::PausedMeanwhile(name) | Self::HaltedMeanwhile { name, .. } => {
+            Self::StaysPaused(name) | Self::PausedMeanwhile(name) | Self::HaltedMeanwhile { name, .. } => {
                 format!("`kubectl nm roll resume {name}` continues it")
             }
             Self::AbortedMeanwhile { name, .. } => {
@@ -380,6 +384,7 @@ impl Failure for RollError {
             Self::NoTerminal
             | Self::ResumeNeedsTerminal(_)
             | Self::UnconfirmedAction { .. }
+            | Self::StaysPaused(_)
             | Self::OtherAction { .. }
             | Self::NeedsComputer(_)
             | Self::OtherJobNamespace(_)

@@ -11,10 +11,11 @@ use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::{start, until_blocked, until_drained, until_gone, until_suspension};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::terminal::Terminal;
 use nm_tests::wait::wait_until;
 use serde_json::{Value, json};
 
-use super::running_roll::{RunningRoll, blocked, guard, guarded_pods};
+use super::running_roll::{RunningRoll, abort, blocked, guard, guarded_pods};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_roll_evicts_nothing_and_begins_no_node_until_it_is_resumed() {
@@ -71,6 +72,23 @@ async fn a_node_is_skipped_also_while_the_program_of_a_paused_roll_waits() {
     assert_eq!((roll.summary()["done"].as_u64(), roll.steps(&node).last()), (Some(1), Some(&"Removed")));
     until_gone(&cluster, &node).await;
     assert_eq!(cluster.node(&node).await.spec.unwrap().unschedulable, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_who_does_not_continue_a_paused_roll_is_told_that_it_stays_paused() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let (_workload, roll, _) = blocked(&cluster, "held", &nodes[..2], &["--run", "true"]).await;
+    roll.crash().await;
+    let _ = plugin(&cluster, &["roll", "pause", "held"]).await.ok();
+    let mut terminal =
+        Terminal::run_plugin(cluster.kubeconfig(), &["roll", "resume", "held", "--take-over"], &[]);
+    terminal.until_shown("Continue roll held? [y/N]").await;
+    terminal.press("n\n");
+    terminal.until_shown("not confirmed, roll \"held\" stays paused").await;
+    assert_eq!(terminal.exit_code().await, 2);
+    abort(&cluster, "held").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use nm_shared::cluster::node;
+use nm_shared::cluster::pod::PodPhase;
 use nm_shared::cluster::pod_requests::Resources;
 
 use crate::explain::cluster_facts::ClusterFacts;
@@ -38,7 +39,10 @@ fn kept_apart(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
 fn without_room(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
     let mut on_nodes: BTreeMap<&str, BTreeMap<Option<String>, &Pod>> = BTreeMap::new();
-    let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !has_finished(pod);
+    // The scheduler no longer counts what a finished pod requests.
+    let stays = |pod: &&Pod| {
+        pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished
+    };
     for other in facts.pods().filter(stays) {
         if let Some(name) = node_of(other).filter(|name| facts.in_maintenance.contains(*name)) {
             on_nodes.entry(name).or_default().insert(other.uid(), other);
@@ -55,12 +59,6 @@ fn without_room(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
         has_numbers && free.short_of(&wanted).is_some()
     };
     nodes.iter().filter(is_full).map(|node| node::name(node).to_owned()).collect()
-}
-
-/// Whether its containers have ended, so that the scheduler no longer counts what it requests.
-fn has_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn node_of(pod: &Pod) -> Option<&str> {

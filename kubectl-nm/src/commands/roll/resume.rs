@@ -62,7 +62,7 @@ pub(super) async fn resume(
         if !before.paused {
             return Err(running(&args, who).into());
         }
-        ask(&args, &roll, &skips(&args, &roll, &before, true), None, cluster.context(), out)?;
+        ask(&args, &roll, &before, &skips(&args, &roll, &before, true), None, cluster.context(), out)?;
         skip(&args, &roll, cluster, out).await?;
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
@@ -129,7 +129,7 @@ async fn resume_in_cluster(
     let is_only_paused =
         before.paused && before.halt.is_none() && before.aborted.is_none() && !args.take_over;
     if is_only_paused && in_cluster::is_running(roll, args.runner_image.as_deref(), cluster).await? {
-        ask(args, roll, &skips(args, roll, before, true), None, cluster.context(), out)?;
+        ask(args, roll, before, &skips(args, roll, before, true), None, cluster.context(), out)?;
     } else {
         confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
     }
@@ -226,7 +226,7 @@ fn confirm(
     report_windows(&roll.settings.windows, out);
     let unconfirmed = unconfirmed_action(args, namespace, roll, record, out)?;
     let skips = skips(args, roll, record, false);
-    ask(args, roll, &skips, unconfirmed.as_deref(), context, out)
+    ask(args, roll, record, &skips, unconfirmed.as_deref(), context, out)
 }
 
 /// What the skips do. `is_run`: a program runs the roll, and waits until it is resumed.
@@ -239,6 +239,7 @@ fn skips<'a>(args: &'a ResumeArgs, roll: &Roll, record: &RollRecord, is_run: boo
 fn ask(
     args: &ResumeArgs,
     roll: &Roll,
+    record: &RollRecord,
     skips: &[Skip],
     unconfirmed: Option<&str>,
     context: &str,
@@ -256,7 +257,11 @@ fn ask(
     let left = roll.nodes.iter().map(|node| node.node().to_owned());
     let nodes: Vec<String> = left.filter(|node| !args.skip.contains(node)).collect();
     let (cluster, runs, harms) = (context, unconfirmed, lines.as_slice());
-    Question { what: &what, cluster, nodes: &nodes, runs, harms, ..Question::default() }.ask(false, out)
+    let question = Question { what: &what, cluster, nodes: &nodes, runs, harms, ..Question::default() };
+    match question.ask(false, out) {
+        Err(Error::Declined) if record.paused => Err(RollError::StaysPaused(roll.name.clone()).into()),
+        answered => answered,
+    }
 }
 
 /// The program that runs the roll now; none if nobody does.

@@ -315,8 +315,9 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             (StatusWord::Aborted, [_, ..]) => return_hint(&roll.name, &begun) + "; ",
             _ => String::new(),
         };
-        // Commands and Jobs would have to be repeated.
-        let is_confirmed_by_yes = roll.settings.actions().next().is_none() && !out.can_ask();
+        // Commands and Jobs would have to be repeated, and each node needs a terminal.
+        let is_confirmed_by_yes =
+            roll.settings.actions().next().is_none() && !roll.settings.confirm && !out.can_ask();
         let confirmed = if is_confirmed_by_yes { " --yes" } else { "" };
         out.hint(&format!(
             "{returned}`kubectl nm roll resume {}{confirmed}` continues it{again}{skip}",
