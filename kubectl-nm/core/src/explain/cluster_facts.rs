@@ -91,6 +91,13 @@ pub enum OutageGap {
     MoreNamespaces(usize),
     /// This namespace has more warnings about pods than are read at most: a workload may have been down before the drain.
     MoreWarnings(String),
+    /// There are more Jobs in a namespace than are read at most.
+    MoreJobs {
+        /// The namespace.
+        namespace: String,
+        /// How many are read.
+        limit: u32,
+    },
     /// The API server does not have the events of so many pods that left, and some workloads of the cluster have no ready pod.
     Expired {
         /// How many pods, at least.
@@ -103,7 +110,7 @@ pub enum OutageGap {
 impl OutageGap {
     /// Whether a limit of this program is the cause.
     pub fn is_limit(&self) -> bool {
-        matches!(self, Self::MoreEvents(_) | Self::MoreNamespaces(_) | Self::MoreWarnings(_))
+        !matches!(self, Self::Unseen(_) | Self::Expired { .. })
     }
 }
 

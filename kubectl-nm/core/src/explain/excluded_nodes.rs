@@ -40,9 +40,8 @@ fn without_room(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
     let mut on_nodes: BTreeMap<&str, BTreeMap<Option<String>, &Pod>> = BTreeMap::new();
     // The scheduler no longer counts what a finished pod requests.
-    let stays = |pod: &&Pod| {
-        pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished
-    };
+    let stays =
+        |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished;
     for other in facts.pods().filter(stays) {
         if let Some(name) = node_of(other).filter(|name| facts.in_maintenance.contains(*name)) {
             on_nodes.entry(name).or_default().insert(other.uid(), other);

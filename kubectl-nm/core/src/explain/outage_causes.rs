@@ -41,11 +41,11 @@ pub(super) fn unknown(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubec
     let gaps = facts.outage_gaps.get(node(maintenance))?;
     Some(Cause {
         what: vec![String::from(
-            "It is not known of all workloads whose pods left the node whether they have a ready pod.",
+            "It is not known of all workloads whose pods left the node whether they have recovered.",
         )],
         unseen: gaps.iter().map(gap_sentence).collect(),
         advice: String::from("Check the workloads themselves"),
-        commands: vec![list_command(kubectl)],
+        commands: vec![format!("{kubectl} get deployments,statefulsets,jobs -A")],
         // A limit is reported even where nobody has asked about this node.
         passes: !gaps.iter().any(OutageGap::is_limit),
         is_outage: true,
@@ -67,6 +67,11 @@ fn gap_sentence(gap: &OutageGap) -> String {
         OutageGap::MoreWarnings(namespace) => format!(
             "Not all warnings about pods in {namespace} were read: a workload may have been down before the drain."
         ),
+        OutageGap::MoreJobs { namespace, limit } => {
+            format!(
+                "Only {limit} Jobs in {namespace} were read, but there are more, and one may have failed."
+            )
+        }
         OutageGap::Expired { pods, down } => {
             let (pods, have) = (counted(*pods, "pod"), if *pods == 1 { "has" } else { "have" });
             let events = format!("The events of {pods} that {have} left have expired");
@@ -88,11 +93,7 @@ pub fn are_down(names: &[String]) -> String {
 
 /// The command that shows these workloads; none if a sentence names them all.
 pub fn command_for_more(down: &[String], kubectl: &str) -> Option<String> {
-    (down.len() > MAX_NAMES).then(|| list_command(kubectl))
-}
-
-fn list_command(kubectl: &str) -> String {
-    format!("{kubectl} get deployments,statefulsets -A")
+    (down.len() > MAX_NAMES).then(|| format!("{kubectl} get deployments,statefulsets -A"))
 }
 
 /// The workloads without a ready pod, with the node that their pods left: `shop/deploy/web is down: its 1 pod is not ready`.

@@ -156,8 +156,8 @@ pub async fn add_seen<'a>(
     Seen { drained, stopped, is_complete }
 }
 
-/// Adds the Jobs that have failed for good since pods of theirs left nodes whose drains evicted pods of Jobs. What may not be read
-/// is left out.
+/// Adds the Jobs that have failed for good since pods of theirs left nodes whose drains evicted pods of Jobs, and why they may not
+/// be all.
 async fn add_failed_jobs(
     facts: &mut ClusterFacts,
     drained: &BTreeMap<&str, (Timestamp, &NodeMaintenance)>,
@@ -173,16 +173,30 @@ async fn add_failed_jobs(
         .collect();
     let of_drain = stopped.iter().filter(|pod| drained.contains_key(pod.node.as_str()));
     let namespaces: BTreeSet<&str> = of_drain.map(|pod| pod.pod.namespace.as_str()).collect();
+    let mut gaps = BTreeSet::new();
     let read = namespaces.into_iter().take(MAX_NAMESPACES).map(async |namespace| {
         let jobs: Api<Job> = Api::namespaced(cluster.client(), namespace);
         let limit = ListParams::default().limit(MAX_JOBS);
-        page(cluster, &jobs, "list jobs.batch", limit).await.unwrap_or_default().0
+        (namespace, page(cluster, &jobs, "list jobs.batch", limit).await)
     });
-    for job in join_all(read).await.into_iter().flatten() {
-        for (node, began) in &drained {
-            let failed = FailedJob::of(&job, node, *began, stopped);
-            facts.failed_jobs.entry((*node).to_owned()).or_default().extend(failed);
+    for (namespace, read) in join_all(read).await {
+        let (jobs, is_cut) = match read {
+            Ok(read) => read,
+            Err(unseen) => {
+                gaps.insert(OutageGap::Unseen(unseen));
+                continue;
+            }
+        };
+        gaps.extend(is_cut.then(|| OutageGap::MoreJobs { namespace: namespace.to_owned(), limit: MAX_JOBS }));
+        for job in jobs {
+            for (node, began) in &drained {
+                let failed = FailedJob::of(&job, node, *began, stopped);
+                facts.failed_jobs.entry((*node).to_owned()).or_default().extend(failed);
+            }
         }
+    }
+    for node in drained.into_keys() {
+        facts.outage_gaps.entry(node.to_owned()).or_default().extend(gaps.iter().cloned());
     }
 }
 
@@ -320,4 +334,47 @@ async fn warned_before(
         })
     };
     (stopped.iter().filter(is_warned).map(|pod| pod.uid.clone()).collect(), is_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::fake_server::{cluster, failure};
+    use crate::testing::objects::{running, with_status};
+
+    fn list_of(items: &Value, more: &str) -> (u16, Value) {
+        (200, json!({"kind": "List", "metadata": {"continue": more}, "items": items}))
+    }
+
+    #[tokio::test]
+    async fn jobs_that_were_not_read_are_a_gap_where_a_drain_evicted_pods_of_jobs() {
+        let gaps = async |jobs: (u16, Value), of_jobs: i32| {
+            let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
+                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "batch-x7k2p", "uid": "u"},
+                "lastTimestamp": "2026-01-02T03:04:10Z"}]);
+            let (cluster, _) = cluster(move |_, path| match path {
+                "/api/v1/events" => list_of(&killing, ""),
+                "/apis/batch/v1/namespaces/shop/jobs" => jobs.clone(),
+                _ => list_of(&json!([]), ""),
+            });
+            let mut status = running(1, &[]);
+            status["podCounts"] = json!({"gone": 1});
+            status["departedPods"] = json!({"ofJobs": of_jobs});
+            status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
+                "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+            let mut facts = ClusterFacts::default();
+            let now = "2026-01-02T03:05:00Z".parse().unwrap();
+            Box::pin(add(&mut facts, [&with_status("n1", status)], &cluster, now)).await;
+            facts.outage_gaps.remove("n1").unwrap_or_default()
+        };
+        let denied = || failure(403, "Forbidden", "no");
+        let forbidden = OutageGap::Unseen(Unseen::Forbidden("list jobs.batch".into()));
+        assert_eq!(gaps(denied(), 1).await, [forbidden].into());
+        assert_eq!(gaps(denied(), 0).await, [].into(), "no pod of a Job left");
+        let more = OutageGap::MoreJobs { namespace: "shop".into(), limit: MAX_JOBS };
+        assert_eq!(gaps(list_of(&json!([]), "token"), 1).await, [more].into());
+        assert_eq!(gaps(list_of(&json!([]), ""), 1).await, [].into());
+    }
 }

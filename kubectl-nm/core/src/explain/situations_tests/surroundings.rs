@@ -223,6 +223,11 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
             false,
         ),
         (
+            OutageGap::MoreJobs { namespace: "shop".into(), limit: 500 },
+            "Only 500 Jobs in shop were read, but there are more, and one may have failed.",
+            false,
+        ),
+        (
             expired(&["shop/deploy/web"]),
             "The events of 2 pods that have left have expired: shop/deploy/web has no ready pod, perhaps since the drain.",
             true,
@@ -238,7 +243,7 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
         let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
         assert_eq!(
             cause.what,
-            ["It is not known of all workloads whose pods left the node whether they have a ready pod."]
+            ["It is not known of all workloads whose pods left the node whether they have recovered."]
         );
         assert_eq!(cause.unseen, [sentence]);
         assert!(cause.is_outage && cause.passes == passes, "{cause:#?}");
