@@ -353,10 +353,14 @@ fn a_pod_whose_replacement_may_be_on_the_node_as_well_is_not_replaced_first() {
     deployment.spec.as_mut().unwrap().template.spec =
         Some(parse(json!({"nodeName": "n1", "containers": []})));
     workload.deployment = Some(Arc::new(deployment));
-    for observed in [tolerated, observed(Some(WorkloadState::Known(workload)))] {
+    let named = observed(Some(WorkloadState::Known(workload)));
+    for (observed, sets) in [(tolerated, "tolerates the taints of the node"), (named, "sets nodeName")] {
         let decision = decided(&json!({}), &observed);
         assert!(decision.restarts.is_empty());
-        assert_eq!(obstacle_in(&after(&json!({}), decision)), SurgeObstacle::MayReturn);
+        let status = after(&json!({}), decision);
+        assert_eq!(obstacle_in(&status), SurgeObstacle::MayReturn);
+        let message = status["blockedPods"][0]["message"].as_str().unwrap();
+        assert!(message.ends_with(sets), "{message}");
     }
 }
 

@@ -225,13 +225,14 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
         return Some((SurgeObstacle::SharedVolume, message));
     }
     let names_node = template.is_some_and(|template| template.node_name.is_some());
-    (names_node || tolerates_drain(pod)).then(|| {
-        let message = format!(
-            "the replacement may start on the same node: the template of Deployment {name} tolerates the taints of the \
-             node, or sets nodeName"
-        );
-        (SurgeObstacle::MayReturn, message)
-    })
+    let sets = match () {
+        () if names_node => "sets nodeName",
+        () if tolerates_drain(pod) => "tolerates the taints of the node",
+        () => return None,
+    };
+    let message =
+        format!("the replacement may start on the same node: the template of Deployment {name} {sets}");
+    Some((SurgeObstacle::MayReturn, message))
 }
 
 /// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.
