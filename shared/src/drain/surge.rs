@@ -191,7 +191,7 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
 }
 
 /// Why the restart of a Deployment would not replace a pod before it leaves.
-fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+pub fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref()?;
     let strategy = spec.strategy.as_ref();

@@ -32,6 +32,12 @@ pub struct Permission {
     pub resource: String,
 }
 
+impl From<nm_shared::api::grant::Permission> for Permission {
+    fn from((verb, group, resource): nm_shared::api::grant::Permission) -> Self {
+        Self { verb, group: group.to_owned(), resource: resource.to_owned() }
+    }
+}
+
 impl Permission {
     /// The resource as `kubectl auth can-i` accepts it.
     pub fn qualified_resource(&self) -> String {

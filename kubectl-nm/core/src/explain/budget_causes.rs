@@ -159,7 +159,7 @@ fn causes<'a>(
         for end in ends {
             let mut cause = end.as_ref().map(|end| end.cause.clone());
             if let Some(FirstCause::NeverAllows(never)) = &mut cause {
-                never.is_of_deployment &= drain.surge == SurgePolicy::Never;
+                never.surge = never.surge.filter(|_| drain.surge == SurgePolicy::Never);
             }
             // Without facts, the causes may differ.
             let at = groups.iter().position(|(known, _)| cause.is_some() && *known == cause);

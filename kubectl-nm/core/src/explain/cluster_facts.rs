@@ -54,6 +54,8 @@ pub struct ClusterFacts {
     pub granted: Vec<ForbiddenAccess>,
     /// Whether nm-reconciler may not delete pods, although it is to delete those whose evictions are refused for long.
     pub is_deletion_denied: bool,
+    /// Whether nm-reconciler may restart Deployments (`--grant surge`); none if that is not known.
+    pub is_surge_granted: Option<bool>,
     /// The explained nodes that are not Ready.
     pub unready: BTreeMap<String, UnreadyNode>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
@@ -155,6 +157,9 @@ pub struct GuardedPods {
     pub incomplete_owners: Vec<IncompleteOwner>,
     /// The warnings about pods that are not Ready, by uid, the newest last.
     pub warnings: HashMap<String, Vec<PodWarning>>,
+    /// Whether its pods are all of one Deployment that nothing is known to keep from replacing them before they leave. Read only
+    /// if the budget can never allow an eviction.
+    pub may_surge: bool,
 }
 
 /// An owner that cannot create all of its pods.

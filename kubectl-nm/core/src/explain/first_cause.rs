@@ -58,14 +58,25 @@ pub struct NeverAllows {
     pub demand: Demand,
     /// How many pods it expects.
     pub pods: i32,
-    /// Whether all of its pods are of one Deployment, which can replace them before they leave.
-    pub is_of_deployment: bool,
+    /// Whether its Deployment can replace its pods before they leave; none if it cannot.
+    pub surge: Option<SurgeGrant>,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
     /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
     pub needs_ready: Option<i32>,
     /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
+}
+
+/// Whether nm-reconciler has the permissions for a surge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SurgeGrant {
+    /// It has them.
+    Granted,
+    /// It lacks them.
+    Missing,
+    /// That could not be found out.
+    Unknown,
 }
 
 /// What a budget demands.
@@ -142,7 +153,7 @@ pub fn first_causes(
     }
     let pods = guarded.pods.as_deref().unwrap_or_default();
     let unready = unready_pods(pods, is_kept, guarded, now);
-    if let Some(mut end) = by_budget(object, guarded) {
+    if let Some(mut end) = by_budget(object, guarded, facts) {
         // With fewer pods than it counts on, another budget allows nothing either: what keeps them comes first.
         let mut ends = match &mut end.cause {
             FirstCause::NeverAllows(never) => {
@@ -218,7 +229,7 @@ struct UnreadyPod<'a> {
 }
 
 /// What the budget itself shows, before its pods matter.
-fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<ChainEnd> {
+fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &ClusterFacts) -> Option<ChainEnd> {
     let view = Budget::from(object);
     let status = object.status.clone().unwrap_or_default();
     if status.observed_generation.unwrap_or(0) < object.metadata.generation.unwrap_or(0) {
@@ -250,7 +261,11 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods) -> Option<Chai
         let never = NeverAllows {
             demand: demand(object),
             pods: status.expected_pods,
-            is_of_deployment: is_of_deployment(guarded),
+            surge: guarded.may_surge.then_some(match facts.is_surge_granted {
+                Some(true) => SurgeGrant::Granted,
+                Some(false) => SurgeGrant::Missing,
+                None => SurgeGrant::Unknown,
+            }),
             is_unmanaged: are_unmanaged(),
             needs_ready: None,
             no_node: None,
@@ -343,12 +358,12 @@ fn demand(object: &PodDisruptionBudget) -> Demand {
     }
 }
 
-/// Whether all of the budget's pods are of one Deployment.
-fn is_of_deployment(guarded: &GuardedPods) -> bool {
-    let owners: BTreeSet<Option<Owner>> = guarded.pods.iter().flatten().map(owner_of).collect();
+/// The Deployment that all of these pods are of.
+pub(super) fn only_deployment(pods: &[Pod]) -> Option<Owner> {
+    let owners: BTreeSet<Option<Owner>> = pods.iter().map(owner_of).collect();
     let mut owners = owners.into_iter();
     let only = owners.next().flatten().filter(|_| owners.next().is_none());
-    only.is_some_and(|owner| *owner.kind() == OwnerKind::Deployment)
+    only.filter(|owner| *owner.kind() == OwnerKind::Deployment)
 }
 
 /// What keeps the pods that the budget counts on from being Ready: what is stuck, then pods that are not created, then what

@@ -32,8 +32,7 @@ fn permission(access: &ForbiddenAccess) -> Option<Permission> {
     let permissions = Grant::of(access)?.permissions();
     let wanted =
         |(verb, _, resource): &&(&str, &str, &str)| *verb == access.verb && *resource == access.resource;
-    let (verb, group, resource) = *permissions.iter().find(wanted)?;
-    Some(Permission { verb, group: group.to_owned(), resource: resource.to_owned() })
+    permissions.iter().find(wanted).map(|&permission| permission.into())
 }
 
 /// Adds to the cause of pods that a missing permission blocks that nm-reconciler has it by now. A drain that has failed or is paused

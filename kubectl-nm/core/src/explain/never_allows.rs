@@ -3,13 +3,21 @@
 
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
-use crate::explain::first_cause::{Demand, NeverAllows};
+use crate::explain::first_cause::{Demand, NeverAllows, SurgeGrant};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::counted;
 
-/// What a surge of nm-reconciler needs.
-const SURGE_NEEDS: &str = "unless it is granted already, this needs `kubectl nm install --grant surge`";
+/// What a surge of nm-reconciler needs, after an advice.
+fn surge_needs(grant: SurgeGrant) -> &'static str {
+    match grant {
+        SurgeGrant::Granted => "",
+        SurgeGrant::Missing => "; this needs `kubectl nm install --grant surge` first",
+        SurgeGrant::Unknown => {
+            "; unless it is granted already, this needs `kubectl nm install --grant surge`"
+        }
+    }
+}
 
 /// A change of the budget with which it allows evictions.
 struct Change {
@@ -83,9 +91,10 @@ impl Words<'_> {
                 never.pods
             );
         }
-        if never.is_of_deployment {
+        if let Some(grant) = never.surge {
             advice = format!(
-                "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them: {SURGE_NEEDS}"
+                "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them{}",
+                surge_needs(grant)
             );
             commands.push(self.surge());
         }
@@ -93,9 +102,9 @@ impl Words<'_> {
     }
 
     fn only_pod(&self, never: &NeverAllows) -> (String, Vec<String>) {
-        if never.is_of_deployment {
-            let advice =
-                format!("Let the Deployment replace its only pod before the pod leaves; {SURGE_NEEDS}");
+        if let Some(grant) = never.surge {
+            let needs = surge_needs(grant);
+            let advice = format!("Let the Deployment replace its only pod before the pod leaves{needs}");
             return (advice, vec![self.surge()]);
         }
         let cost = if never.is_unmanaged {
@@ -168,7 +177,7 @@ impl Words<'_> {
             );
         }
         let mut advice = capitalized(&change);
-        if never.is_of_deployment {
+        if never.surge.is_some() {
             advice = format!(
                 "{advice}; or add a node, or stop another maintenance, and then let the Deployment replace its pods before they \
                  leave (spec.drain.surge)"

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -15,17 +15,19 @@ use kube::api::{Api, ListParams};
 use kube::core::Selector;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::cluster::volumes::{self, Volumes};
-use nm_shared::{NodeMaintenance, PodReference};
+use nm_shared::drain::surge::restart_obstacle;
+use nm_shared::{Grant, NodeMaintenance, PodReference};
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
-use crate::client::pod_deletion;
+use crate::client::reconciler_grants;
 use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, get, list, within_timeout};
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
-use crate::explain::first_cause::owner_of;
+use crate::explain::first_cause::{only_deployment, owner_of};
 use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
 use crate::explain::read_rollouts;
@@ -124,10 +126,8 @@ pub async fn read_wanted(
         (name, read)
     });
     // What cannot be found out is said once nm-reconciler has tried.
-    let is_deletion_denied = async {
-        let asked = "create subjectaccessreviews.authorization.k8s.io";
-        wanted.pod_deletion && within_timeout(asked, pod_deletion::read(cluster)).await.unwrap_or(false)
-    };
+    let is_deletion_denied =
+        async { wanted.pod_deletion && read_grant(cluster, Grant::PodDeletion).await == Some(false) };
     let (granted, is_deletion_denied, budgets, terminating, replacements, rollouts): (
         _,
         _,
@@ -148,10 +148,19 @@ pub async fn read_wanted(
     facts.replacements = replacements.into_iter().collect();
     facts.rollouts = rollouts.into_iter().collect();
     (facts.granted, facts.is_deletion_denied) = (granted, is_deletion_denied);
+    if facts.budgets.values().any(|guarded| guarded.may_surge) {
+        facts.is_surge_granted = read_grant(cluster, Grant::Surge).await;
+    }
     if needs_nodes(&facts) {
         read_nodes(cluster, &mut facts).await;
     }
     facts
+}
+
+/// Whether nm-reconciler has the permissions of a grant; none if that is not known.
+async fn read_grant(cluster: &Cluster, grant: Grant) -> Option<bool> {
+    let asked = "create subjectaccessreviews.authorization.k8s.io";
+    within_timeout(asked, reconciler_grants::read(cluster, grant)).await.ok().flatten()
 }
 
 /// Reads all nodes, and the volumes of the pods that are known now, unless they have been read, to see which nodes suit a pod.
@@ -211,11 +220,13 @@ pub(super) fn is_unschedulable(pod: &Pod) -> bool {
 /// Whether a pod fits no node, or whether it matters if another one would.
 fn needs_nodes(facts: &ClusterFacts) -> bool {
     let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
-    facts.pods().any(is_unschedulable)
-        || budgets.any(|budget| {
-            let expected = budget.status.as_ref().map(|status| status.expected_pods);
-            expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()
-        })
+    facts.pods().any(is_unschedulable) || budgets.any(is_unsatisfiable)
+}
+
+/// Whether a budget that has pods can never allow an eviction.
+fn is_unsatisfiable(budget: &PodDisruptionBudget) -> bool {
+    let expected = budget.status.as_ref().map(|status| status.expected_pods);
+    expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()
 }
 
 /// A pod that replaces another one, with the warnings about it if they show more.
@@ -236,6 +247,7 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
         pods: Ok(Vec::new()),
         incomplete_owners: Vec::new(),
         warnings: HashMap::new(),
+        may_surge: false,
     };
     let Ok(Some(object)) = &guarded.budget else { return guarded };
     // Without a selector, it guards none.
@@ -257,10 +269,23 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
         unready.iter().map(async |pod| (pod.uid().unwrap_or_default(), warnings_about(cluster, pod).await)),
     );
     let owners = join_all(owners.iter().map(|owner| incomplete(cluster, namespace, owner)));
-    let (warnings, owners) = tokio::join!(warnings, owners);
+    let may_surge = async { is_unsatisfiable(object) && may_surge(cluster, namespace, pods).await };
+    let (warnings, owners, may_surge) = tokio::join!(warnings, owners, may_surge);
+    guarded.may_surge = may_surge;
     guarded.warnings = warnings.into_iter().collect();
     guarded.incomplete_owners = owners.into_iter().flatten().collect();
     guarded
+}
+
+/// Whether these pods are of one Deployment that nothing is known to keep from replacing them before they leave.
+async fn may_surge(cluster: &Cluster, namespace: &str, pods: &[Pod]) -> bool {
+    let (Some(pod), Some(owner)) = (pods.first(), only_deployment(pods)) else { return false };
+    let name = PodReference { namespace: namespace.to_owned(), name: owner.name().to_owned() };
+    match get::<Deployment>(cluster, "deployments.apps", &name).await {
+        Ok(Some(deployment)) => restart_obstacle(&DrainPod::from(pod), &deployment).is_none(),
+        Ok(None) => false,
+        Err(_) => true,
+    }
 }
 
 /// Whether events or claims show more of what keeps a pod from being Ready.

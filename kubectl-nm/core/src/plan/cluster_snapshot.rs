@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
-use crate::client::pod_deletion;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
+use crate::client::reconciler_grants;
 use crate::error::Error;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
@@ -113,7 +113,7 @@ impl ClusterSnapshot {
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let has_external_etcd =
             of_deployments.as_ref().is_ok_and(|deployments| sets_external_etcd(deployments));
-        let accounts = of_deployments.as_deref().map(pod_deletion::accounts).unwrap_or_default();
+        let accounts = of_deployments.as_deref().map(reconciler_grants::accounts).unwrap_or_default();
         let max_unavailable = match of_deployments {
             Ok(read) => MaxUnavailableLimit::of(&read),
             Err(NoAnswer::TooLate(why)) => MaxUnavailableLimit::Unknown(why),

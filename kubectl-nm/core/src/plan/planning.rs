@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
 use nm_shared::forecast::DrainPreview;
+use nm_shared::{DrainSpec, Grant};
 
 use crate::client::cluster::Cluster;
-use crate::client::pod_deletion;
+use crate::client::reconciler_grants;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
@@ -103,7 +103,9 @@ impl Planning {
     /// Whether refused pods are to be deleted, and nm-reconciler may not do that. False if that cannot be found out.
     pub(crate) async fn is_deletion_denied(&self, cluster: &Cluster) -> bool {
         let wants = |node: &String| wants_deletion(node, self.drain.as_ref(), &self.snapshot);
-        self.nodes.iter().any(wants) && pod_deletion::is_denied(&self.snapshot.accounts, cluster).await
+        self.nodes.iter().any(wants)
+            && reconciler_grants::is_granted(&self.snapshot.accounts, Grant::PodDeletion, cluster).await
+                == Some(false)
     }
 
     /// Judges the pods anew, because nm-reconciler may not delete them.

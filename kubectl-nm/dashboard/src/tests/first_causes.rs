@@ -42,6 +42,7 @@ pub(super) fn never_allowing(node: &str) -> Box<ClusterFacts> {
         budget: Ok(Some(serde_json::from_value(budget).unwrap())),
         pods: Ok(vec![serde_json::from_value(pod).unwrap()]),
         incomplete_owners: vec![],
+        may_surge: false,
         warnings: HashMap::default(),
     };
     of_cart(guarded)
@@ -128,6 +129,7 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         budget: Err(Unseen::Forbidden("get poddisruptionbudgets.policy".into())),
         pods: Ok(vec![]),
         incomplete_owners: vec![],
+        may_surge: false,
         warnings: HashMap::default(),
     };
     send(&mut model, read(of_cart(hidden)));

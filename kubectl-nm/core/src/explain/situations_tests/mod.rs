@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::explain::cause::Cause;
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::explanation::causes;
+use crate::explain::first_cause::only_deployment;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::maintenance::Reconcilers;
@@ -188,9 +189,11 @@ impl Situation {
         let of = |(pod, reason, message): &(&str, &str, &str)| {
             (format!("uid-{pod}"), vec![warning((reason, message))])
         };
+        let pods: Vec<Pod> = self.pods.iter().map(parse).collect();
         GuardedPods {
+            may_surge: only_deployment(&pods).is_some(),
             budget: Ok(Some(parse::<PodDisruptionBudget>(&self.budget))),
-            pods: Ok(self.pods.iter().map(parse::<Pod>).collect()),
+            pods: Ok(pods),
             incomplete_owners: self.incomplete.clone(),
             warnings: self.warnings.iter().map(of).collect(),
         }

@@ -193,3 +193,45 @@ fn a_rollout_past_its_deadline_names_what_its_new_pod_waits_for() {
 fn crashing_other() -> Value {
     edited(crashing("web-2", "n2", 1, "Error"), "/metadata/ownerReferences/0/name", json!("other-7d5"))
 }
+
+#[tokio::test]
+async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_grant_that_it_lacks() {
+    let advice = async |strategy: Value, is_granted: bool| {
+        let situation = never("maxUnavailable", json!(0), 1);
+        let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1, "strategy": strategy,
+            "selector": {"matchLabels": {"app": "web"}}, "template": {}}});
+        let list = |items: &Value| (200, json!({"kind": "List", "metadata": {}, "items": items}));
+        let reconciler = json!([{"metadata": {"name": "nm-reconciler", "namespace": "nm"},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [], "serviceAccountName": "nm"}}}}]);
+        let (budget, pods) = (situation.budget.clone(), json!(situation.pods));
+        let (server, _) = cluster(move |_, path| match path {
+            "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web" => (200, budget.clone()),
+            "/api/v1/namespaces/shop/pods" => list(&pods),
+            "/apis/apps/v1/namespaces/shop/deployments/web" => (200, deployment.clone()),
+            "/apis/apps/v1/deployments" => list(&reconciler),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => (
+                201,
+                json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+                    "status": {"allowed": is_granted}}),
+            ),
+            "/api/v1/nodes" => list(&json!([node("n2", json!({})), cordoned("n1")])),
+            name => failure(404, "NotFound", name),
+        });
+        let object = with_status("n1", blocked_status("shop"));
+        let wanted = FactsToRead::of([&object]);
+        let facts = ClusterFacts::of_maintenances([&object]);
+        let facts = Box::pin(read_facts::read_wanted(&server, &wanted, facts, NOW.parse().unwrap())).await;
+        explained(&object, &facts).remove(0).advice
+    };
+    let surges = "Let the Deployment replace its only pod before the pod leaves";
+    assert_eq!(advice(json!({}), true).await, surges);
+    assert_eq!(
+        advice(json!({}), false).await,
+        format!("{surges}; this needs `kubectl nm install --grant surge` first")
+    );
+    let agrees = "Agree on a time with the owner of the pod, then set maxUnavailable to 1";
+    for strategy in [json!({"type": "Recreate"}), json!({"rollingUpdate": {"maxSurge": 0}})] {
+        let advice = advice(strategy, true).await;
+        assert!(advice.starts_with(agrees), "{advice}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Whether nm-reconciler may delete pods, which `--delete-after` needs. Without the permission, refused pods stay blocked.
+//! Whether nm-reconciler has the permissions of a grant.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ListParams};
@@ -6,20 +6,20 @@ use nm_shared::Grant;
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
-use crate::client::objects::{Permission, is_allowed};
+use crate::client::objects::is_allowed;
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::error::Error;
 
-/// Whether nm-reconciler may not delete pods. False if that cannot be found out.
+/// Whether nm-reconciler has the permissions of a grant; none if that cannot be found out.
 ///
 /// # Errors
 ///
 /// If its Deployments cannot be listed.
-pub(crate) async fn read(cluster: &Cluster) -> Result<bool, Error> {
+pub(crate) async fn read(cluster: &Cluster, grant: Grant) -> Result<Option<bool>, Error> {
     let (all, labelled) = (Api::all(cluster.client()), ListParams::default().labels(LABEL_SELECTOR));
     let deployments: Vec<Deployment> =
         list_pages(&all, cluster, "list deployments.apps", labelled, Vec::push).await?;
-    Ok(is_denied(&accounts(&deployments), cluster).await)
+    Ok(is_granted(&accounts(&deployments), grant, cluster).await)
 }
 
 /// The users that the Deployments of nm-reconciler run as.
@@ -33,17 +33,26 @@ pub(crate) fn accounts(deployments: &[Deployment]) -> Vec<String> {
     deployments.iter().filter_map(account).collect()
 }
 
-/// Whether none of these users may delete pods. False if that cannot be found out.
-pub(crate) async fn is_denied(accounts: &[String], cluster: &Cluster) -> bool {
+/// Whether one of these users has the permissions of a grant; none if that cannot be found out.
+pub(crate) async fn is_granted(accounts: &[String], grant: Grant, cluster: &Cluster) -> Option<bool> {
+    let mut granted = if accounts.is_empty() { None } else { Some(false) };
     for account in accounts {
-        for &(verb, group, resource) in Grant::PodDeletion.permissions() {
-            let permission = Permission { verb, group: group.to_owned(), resource: resource.to_owned() };
-            if is_allowed(cluster, Some(account), &permission).await.unwrap_or(true) {
-                return false;
-            }
+        match has_all(account, grant, cluster).await {
+            Ok(true) => return Some(true),
+            Ok(false) => {}
+            Err(_) => granted = None,
         }
     }
-    !accounts.is_empty()
+    granted
+}
+
+async fn has_all(account: &str, grant: Grant, cluster: &Cluster) -> Result<bool, Error> {
+    for &permission in grant.permissions() {
+        if !is_allowed(cluster, Some(account), &permission.into()).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -51,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::fake_server::reading_cluster;
+    use crate::testing::fake_server::{failure, reading_cluster};
 
     #[tokio::test]
     async fn a_permission_of_the_groups_of_a_service_account_is_one_of_the_account() {
@@ -65,7 +74,18 @@ mod tests {
                 "status": {"allowed": groups == of_account}}),
             )
         });
-        assert!(!is_denied(&[String::from("system:serviceaccount:nm:nm-reconciler")], &cluster).await);
-        assert!(is_denied(&[String::from("ada")], &cluster).await);
+        let is_granted = async |accounts: &[&str]| {
+            let accounts: Vec<String> = accounts.iter().map(|name| (*name).to_owned()).collect();
+            is_granted(&accounts, Grant::PodDeletion, &cluster).await
+        };
+        assert_eq!(is_granted(&["ada", "system:serviceaccount:nm:nm-reconciler"]).await, Some(true));
+        assert_eq!(is_granted(&["ada"]).await, Some(false));
+        assert_eq!(is_granted(&[]).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_review_that_fails_shows_nothing() {
+        let cluster = reading_cluster(|_, _, _| failure(403, "Forbidden", "no"));
+        assert_eq!(is_granted(&[String::from("ada")], Grant::Surge, &cluster).await, None);
     }
 }
