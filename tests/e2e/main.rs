@@ -151,6 +151,7 @@ mod roll {
     mod hook_examples;
     mod in_cluster;
     mod in_cluster_crashes;
+    mod in_cluster_halt;
     mod job;
     mod last_node;
     mod reboot;

@@ -39,7 +39,10 @@ pub enum RollError {
     OtherSettings(String),
 
     /// The roll was interrupted while its maintenances were created.
-    #[error("the maintenances of roll \"{name}\" were not all created: {created} of {all}")]
+    #[error(
+        "only {created} of the {all} maintenances of roll \"{name}\" exist, and none has its state: they were not all created, or \
+         somebody deleted the others"
+    )]
     Incomplete {
         /// Name of the roll.
         name: String,

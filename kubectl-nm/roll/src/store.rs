@@ -147,19 +147,10 @@ pub async fn remove(
 ) -> Result<Vec<RollNode>, Error> {
     for _ in 0..MAX_ATTEMPTS {
         let roll = load(cluster, name).await?;
-        let (removed, rest): (Vec<RollNode>, Vec<RollNode>) =
-            roll.nodes.iter().cloned().partition(&is_removed);
-        let rest = Roll { nodes: rest, ..roll.clone() };
-        let stored = roll.record.as_ref();
-        let next = stored.and_then(|record| Some((record, rest.anchor(record)?)));
-        if let Some((record, anchor)) =
-            next.filter(|(record, anchor)| anchor.revision < Some(record.revision))
-        {
-            match write_record(cluster, &anchor.object, &record.next()).await {
-                Ok(_) => {}
-                Err(error) if is_outdated(&error) => continue,
-                Err(error) => return Err(error),
-            }
+        match move_record(cluster, &roll, &is_removed).await {
+            Ok(()) => {}
+            Err(error) if is_outdated(&error) => continue,
+            Err(error) => return Err(error),
         }
         let may_end = async |object: &Arc<NodeMaintenance>| {
             let node = RollNode::of(object)?;
@@ -171,11 +162,48 @@ pub async fn remove(
             }
             Ok(true)
         };
-        let ended = removed.iter().map(async |node| end(cluster, &node.object, &may_end).await);
+        let removed = roll.nodes.iter().filter(|node| is_removed(node));
+        let ended = removed.map(async |node| end(cluster, &node.object, &may_end).await);
         let ended: Vec<_> = try_join_all(ended).await?.into_iter().flatten().collect();
         return Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?);
     }
     Err(RollError::Contended.into())
+}
+
+/// Writes the record of a roll to a maintenance that stays, if some others are about to be deleted.
+///
+/// # Errors
+///
+/// If the roll cannot be loaded, or if a request fails.
+pub async fn keep_record(
+    cluster: &Cluster,
+    name: &str,
+    is_removed: impl Fn(&RollNode) -> bool,
+) -> Result<(), Error> {
+    for _ in 0..MAX_ATTEMPTS {
+        match move_record(cluster, &load(cluster, name).await?, &is_removed).await {
+            Err(error) if is_outdated(&error) => {}
+            moved => return moved,
+        }
+    }
+    Err(RollError::Contended.into())
+}
+
+async fn move_record(
+    cluster: &Cluster,
+    roll: &Roll,
+    is_removed: &impl Fn(&RollNode) -> bool,
+) -> Result<(), Error> {
+    let Some(record) = &roll.record else { return Ok(()) };
+    let rest = roll.nodes.iter().filter(|node| !is_removed(node)).cloned().collect();
+    store_again(cluster, &Roll { nodes: rest, ..roll.clone() }, record).await
+}
+
+/// Writes a record to the maintenance that should have it, unless it does.
+pub(crate) async fn store_again(cluster: &Cluster, roll: &Roll, record: &RollRecord) -> Result<(), Error> {
+    let anchor = roll.anchor(record).filter(|anchor| anchor.revision < Some(record.revision));
+    let Some(anchor) = anchor else { return Ok(()) };
+    write_record(cluster, &anchor.object, &record.next()).await.map(drop)
 }
 
 /// Takes a maintenance out of a roll: its node returns to service, and it ends. Returns it as it was then; none if it has

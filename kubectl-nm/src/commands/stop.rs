@@ -23,7 +23,8 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
-use nm_roll::record::{Roll, RollRecord};
+use nm_roll::record::{Roll, RollNode, RollRecord};
+use nm_roll::store;
 use nm_shared::gate::ownership;
 use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
 
@@ -118,6 +119,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         endings(cluster, &maintenances, args.keep_cordon),
     )
     .await;
+    keep_rolls(cluster, &maintenances, out).await;
     let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
         // The node may be back in service already.
         Some(_) if args.keep_cordon && !ownership::keeps_cordon(object) => {
@@ -177,6 +179,20 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// Lets the rolls of these maintenances keep their state, which one of these may have.
+async fn keep_rolls(cluster: &Cluster, stopped: &[GroupedMaintenance], out: &mut Output) {
+    let rolls: BTreeSet<&str> = stopped.iter().filter_map(|object| roll_name(object)).collect();
+    for roll in rolls {
+        let is_stopped =
+            |node: &RollNode| stopped.iter().any(|object| object.metadata.uid == node.object.metadata.uid);
+        if let Err(error) = store::keep_record(cluster, roll, is_stopped).await {
+            out.message(&Line::new(format!(
+                "warning: the state of roll {roll} may be deleted with it: {error}"
+            )));
+        }
+    }
 }
 
 /// What it means that the node of a roll is stopped; none if the roll was aborted, or does not need the node any more. `all` are

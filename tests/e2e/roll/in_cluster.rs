@@ -41,7 +41,7 @@ pub(super) async fn begin(
     plugin(cluster, &[&["roll"], nodes.as_slice(), &flags, &["--runner-image", "nm:test"]].concat()).await
 }
 
-fn jobs(cluster: &Cluster) -> Api<Job> {
+pub(super) fn jobs(cluster: &Cluster) -> Api<Job> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn until_complete(cluster: &Cluster, roll: &str) {
 }
 
 /// Waits until the record of a roll is like this.
-async fn until_record(cluster: &Cluster, node: &str, what: &str, is_so: impl Fn(&Value) -> bool) {
+pub(super) async fn until_record(cluster: &Cluster, node: &str, what: &str, is_so: impl Fn(&Value) -> bool) {
     wait_until(&cluster.maintenances(), node, what, |object| {
         let text = object.and_then(|object| object.annotations().get("kubectl-nm.dev/roll-state"));
         text.and_then(|text| serde_json::from_str(text).ok()).is_some_and(|record| is_so(&record))
@@ -89,7 +89,7 @@ pub(super) async fn end_action(cluster: &Cluster, pod: &Pod, succeeds: bool) {
 }
 
 /// What `roll status` prints of a roll that is over. The Job that ran it last owns its history.
-async fn history(cluster: &Cluster, roll: &str) -> (String, Value) {
+pub(super) async fn history(cluster: &Cluster, roll: &str) -> (String, Value) {
     let shown = plugin(cluster, &["roll", "status", roll]).await.ok().stdout;
     let document = plugin(cluster, &["roll", "status", roll, "-o", "json"]).await.ok().stdout;
     let name = format!("nm-roll-{roll}");

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::runner_job::{self, NAMESPACE};
 use crate::absence::Departure;
 use crate::decide::RollState;
-use crate::record::{Halt, Roll, RollRecord, annotation};
+use crate::record::{Halt, Roll, RollNode, RollRecord, annotation};
 use crate::view::RollView;
 
 /// The key of the roll as a whole, which is the name of no node.
@@ -213,17 +213,29 @@ impl History {
     }
 }
 
+/// What was seen of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenNode {
+    /// When it began.
+    began: Option<Timestamp>,
+    /// How many pods are gone from it.
+    pods: i64,
+    /// When its maintenance was gone, while the roll had halted.
+    gone: Option<Timestamp>,
+}
+
 /// Notes what a program that runs a roll sees. It never waits: a [`HistoryWriter`](super::history_writer::HistoryWriter) stores
 /// the notes.
 pub struct HistoryKeeper {
-    /// When each node began, and how many pods are gone from it.
-    seen: BTreeMap<String, (Option<Timestamp>, i64)>,
+    seen: BTreeMap<String, SeenNode>,
+    /// The nodes that the record names as done, and as taken out with `--skip`.
+    left: BTreeMap<String, Outcome>,
     pub(super) noted: watch::Sender<History>,
 }
 
 impl HistoryKeeper {
     pub(super) fn new() -> Self {
-        Self { seen: BTreeMap::new(), noted: watch::Sender::new(History::default()) }
+        Self { seen: BTreeMap::new(), left: BTreeMap::new(), noted: watch::Sender::new(History::default()) }
     }
 
     /// Notes a roll that this program is about to run, or that has halted.
@@ -233,13 +245,26 @@ impl HistoryKeeper {
     }
 
     fn learn(&mut self, roll: &Roll, record: &RollRecord) {
+        self.left = left(record).map(|(node, outcome)| (node.clone(), outcome)).collect();
         for name in &record.nodes {
-            if !self.seen.contains_key(name) {
-                self.seen.insert(name.clone(), (None, 0));
-            }
+            self.seen.entry(name.clone()).or_default();
         }
         for node in &roll.nodes {
-            self.seen.insert(node.node().to_owned(), (node.record.began, node.pods().0));
+            let seen = SeenNode { began: node.record.began, pods: node.pods().0, gone: None };
+            self.seen.insert(node.node().to_owned(), seen);
+        }
+    }
+
+    /// Remembers when nodes of a halted roll lose their maintenances. How they have left counts once the roll is over: somebody may
+    /// resume it.
+    pub(super) fn watch(&mut self, roll: &Roll, now: Timestamp) {
+        if let Some(record) = &roll.record {
+            self.learn(roll, record);
+        }
+        for (name, seen) in &mut self.seen {
+            if roll.node(name).is_none() {
+                seen.gone.get_or_insert(now);
+            }
         }
     }
 
@@ -262,24 +287,31 @@ impl HistoryKeeper {
             return;
         }
         self.learn(roll, record);
-        let is_under_way: HashSet<&str> = view.progress.iter().map(|node| node.node.as_str()).collect();
-        let done = record.released.iter().map(|node| (node, Outcome::Done));
-        let skipped = record.skipped.iter().map(|node| (node, Outcome::Skipped));
-        let left = record.left.iter().map(|left| (&left.node, left.why.into()));
+        // Whoever aborts a roll ends the maintenances of nodes that are not worked on.
+        let is_kept =
+            |name: &str| view.aborted.is_none() || roll.node(name).is_none_or(RollNode::is_worked_on);
+        let is_under_way: HashSet<&str> =
+            view.progress.iter().map(|node| node.node.as_str()).filter(|node| is_kept(node)).collect();
         let aborted =
             self.seen.keys().filter(|_| view.aborted.is_some()).map(|node| (node, Outcome::Aborted));
-        let ended = done.chain(skipped).chain(left).chain(aborted);
+        let ended = left(record).chain(aborted);
         self.note_nodes(ended.filter(|(node, _)| !is_under_way.contains(node.as_str())), *now);
     }
 
-    /// Notes that somebody has aborted the roll, whose maintenances are gone.
-    pub fn note_aborted(&mut self, who: &str, now: Timestamp) {
+    /// Notes that a roll is over, whose maintenances are all gone, and who has aborted it.
+    pub fn note_over(&mut self, aborted: Option<&str>, now: Timestamp) {
         self.noted.send_modify(|history| {
             if let Some(roll) = &mut history.roll {
-                (roll.ending, roll.since) = (RollEnding::Aborted { by: who.to_owned() }, seconds(now));
+                let ending =
+                    aborted.map_or(RollEnding::Done, |who| RollEnding::Aborted { by: who.to_owned() });
+                (roll.ending, roll.since) = (ending, seconds(now));
             }
         });
-        self.note_nodes(self.seen.keys().map(|node| (node, Outcome::Aborted)), now);
+        let ended = self.seen.iter().map(|(node, seen)| match aborted {
+            Some(_) if seen.gone.is_none() => (node, Outcome::Aborted),
+            _ => (node, self.left.get(node).copied().unwrap_or(Outcome::MaintenanceDeleted)),
+        });
+        self.note_nodes(ended, now);
     }
 
     fn note_ending(&self, roll: &Roll, record: &RollRecord, ending: RollEnding, now: Timestamp) {
@@ -303,13 +335,21 @@ impl HistoryKeeper {
         self.noted.send_if_modified(|history| {
             let before = history.nodes.len();
             for (node, outcome) in ended {
-                let (began, pods) = self.seen.get(node).copied().unwrap_or_default();
-                let entry = NodeHistory { outcome, began: began.map(seconds), ended: seconds(now), pods };
+                let SeenNode { began, pods, gone } = self.seen.get(node).copied().unwrap_or_default();
+                let ended = seconds(gone.unwrap_or(now));
+                let entry = NodeHistory { outcome, began: began.map(seconds), ended, pods };
                 history.nodes.entry(node.clone()).or_insert(entry);
             }
             history.nodes.len() > before
         });
     }
+}
+
+/// The nodes that have left a roll, as its record shows.
+fn left(record: &RollRecord) -> impl Iterator<Item = (&String, Outcome)> {
+    let done = record.released.iter().map(|node| (node, Outcome::Done));
+    let skipped = record.skipped.iter().map(|node| (node, Outcome::Skipped));
+    done.chain(skipped).chain(record.left.iter().map(|left| (&left.node, left.why.into())))
 }
 
 /// The time without the fraction of its second.

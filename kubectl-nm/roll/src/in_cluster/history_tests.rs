@@ -117,7 +117,7 @@ fn the_next_pod_continues_the_history_and_a_new_roll_of_that_name_begins_another
     );
     assert_eq!(next.stored["data"]["n1"], entry, "it is written once");
     // Somebody aborts the halted roll, and nothing is left of it.
-    next.keeper.note_aborted("bob@desk", time(BEGAN));
+    next.keeper.note_over(Some("bob@desk"), time(BEGAN));
     let (nodes, ending) = next.written();
     assert_eq!(nodes.iter().filter(|(_, outcome)| *outcome == Outcome::Aborted).count(), 3);
     assert_eq!(ending, RollEnding::Aborted { by: "bob@desk".into() });
@@ -149,7 +149,7 @@ fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
     cluster.record.halt = Some(halt.clone());
     cluster.keeper.know(&cluster.roll, &cluster.record, time(BEGAN));
     assert_eq!(cluster.written().1, RollEnding::of(&halt));
-    cluster.keeper.note_aborted("bob@desk", time(BEGAN));
+    cluster.keeper.note_over(Some("bob@desk"), time(BEGAN));
     let (nodes, ending) = cluster.written();
     assert_eq!((nodes.len(), ending), (4, RollEnding::Aborted { by: "bob@desk".into() }));
 }

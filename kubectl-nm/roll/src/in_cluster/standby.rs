@@ -1,4 +1,5 @@
-//! The runner of a halted roll in the cluster: it stays, so that `roll resume` lets it continue.
+//! The runner of a halted roll in the cluster: it stays, so that `roll resume` lets it continue. The roll stays halted also if
+//! somebody deletes the maintenance with its record.
 
 use std::time::Duration;
 
@@ -12,18 +13,25 @@ use tokio::time::interval;
 
 use crate::decide::is_due;
 use crate::error::RollError;
+use crate::in_cluster::history::HistoryKeeper;
 use crate::record::{Roll, RollRecord, Runner};
 use crate::store;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Waits until the roll is no longer halted, or is not this runner's any more. Meanwhile, it writes heartbeats. Returns who has
-/// aborted the roll.
+/// Waits until the roll is no longer halted, or is not this runner's any more. Meanwhile, it writes heartbeats, and notes the nodes
+/// that leave. Returns who has aborted the roll. `last` is its record.
 ///
 /// # Errors
 ///
 /// If the maintenances cannot be watched, or if a record of the roll is not valid.
-pub async fn wait_until_resumed(cluster: &Cluster, name: &str, me: &Runner) -> Result<Option<String>, Error> {
+pub async fn wait_until_resumed(
+    cluster: &Cluster,
+    name: &str,
+    me: &Runner,
+    mut last: RollRecord,
+    keeper: &mut HistoryKeeper,
+) -> Result<Option<String>, Error> {
     let mut cache = MaintenanceCache::default();
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut ticks = interval(CHECK_INTERVAL);
@@ -37,12 +45,20 @@ pub async fn wait_until_resumed(cluster: &Cluster, name: &str, me: &Runner) -> R
         if !cache.is_complete() {
             continue;
         }
-        let Some(roll) = Roll::find(name, cache.all())? else { return Ok(None) };
-        let record = roll.complete_record()?;
-        if !is_standing_by(&record, me) {
-            return Ok(record.aborted);
+        let Some(roll) = Roll::find(name, cache.all())? else { return Ok(last.aborted) };
+        keeper.watch(&roll, Timestamp::now());
+        let Some(record) = roll.record.as_ref().filter(|record| record.revision >= last.revision) else {
+            match store::store_again(cluster, &roll, &last).await {
+                Err(error) if !(store::is_outdated(&error) || error.is_waited_for()) => return Err(error),
+                // The cache shows it soon.
+                _ => continue,
+            }
+        };
+        if !is_standing_by(record, me) {
+            return Ok(record.aborted.clone());
         }
-        if (record.asked || is_due(&record, Timestamp::now())) && beat(cluster, name, me).await?.is_none() {
+        last = record.clone();
+        if (last.asked || is_due(&last, Timestamp::now())) && beat(cluster, name, me).await?.is_none() {
             return Ok(None);
         }
     }

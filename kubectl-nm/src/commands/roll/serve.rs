@@ -86,9 +86,7 @@ async fn until_over(
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {
-                if let Some(who) = &seen.aborted {
-                    keeper.note_aborted(who, Timestamp::now());
-                }
+                keeper.note_over(seen.aborted.as_deref(), Timestamp::now());
                 out.message(&Line::new(format!("Roll {} is over.", args.roll.name)));
                 return Ok(Exit::Done);
             }
@@ -147,10 +145,20 @@ async fn step(
         let last = record.runner.as_ref().map(|runner| &runner.id);
         last.is_none() || last == Some(&me.id) || last == before.runner.as_ref().map(|runner| &runner.id)
     };
-    let (roll, record) = store::update(cluster, name, |_, record| {
+    let (roll, record) = store::update(cluster, name, |stored, record| {
         let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
+        // It may have been paused, or have halted.
+        let lost = stored.is_record_lost().then(|| Halt {
+            node: String::new(),
+            message: String::from(
+                "the state of the roll was deleted together with the maintenance of a node",
+            ),
+            at: Timestamp::now(),
+            timed_out: false,
+        });
         if is_free(&record) {
-            Ok(RollRecord { asked: false, runner, health: Vec::new(), ..record })
+            let halt = record.halt.clone().or(lost);
+            Ok(RollRecord { asked: false, runner, health: Vec::new(), halt, ..record })
         } else {
             Err(RollError::Contended.into())
         }
@@ -163,7 +171,7 @@ async fn step(
             halt.message
         )));
         seen.retried = Some(halt);
-        seen.aborted = standby::wait_until_resumed(cluster, name, me).await?;
+        seen.aborted = standby::wait_until_resumed(cluster, name, me, record, keeper).await?;
         return Ok(Step::Next);
     }
     let roll = confirmed(roll, &args.settings)?;

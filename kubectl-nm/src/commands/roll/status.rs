@@ -191,7 +191,7 @@ impl RollStatus {
                 (StatusWord::RecordLost, String::from("its state was deleted with the maintenance of a node"))
             }
             _ if roll.record.is_none() => {
-                (StatusWord::Incomplete, String::from("not all maintenances are created"))
+                (StatusWord::Incomplete, String::from("not all maintenances exist"))
             }
             // Nobody has to continue a roll that was aborted after it had halted.
             (_, Some(who), _) => {
