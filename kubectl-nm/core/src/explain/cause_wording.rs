@@ -283,11 +283,17 @@ impl Words<'_> {
             let be = if nodes.len() == 1 { "is" } else { "are" };
             format!("{}{which} {be} {what}", first_names(&names))
         };
-        let ours = list(&left.in_maintenance, "in maintenance");
+        let selected = if left.selection.is_some() { left.excluded.clone() } else { BTreeSet::new() };
+        let ours = list(&(&left.in_maintenance | &selected), "in maintenance");
         let nodes = if left.cordoned.is_empty() {
             ours
         } else {
             format!("{ours}, and {}", list(&left.cordoned, "cordoned"))
+        };
+        let it = if self.subjects.len() == 1 { "it" } else { "them" };
+        let nodes = match selected.into_iter().collect::<Vec<_>>().as_slice() {
+            [] => nodes,
+            kept_from => format!("{nodes}, and other pods keep {it} from {}", first_names(kept_from)),
         };
         let their = if self.subjects.len() == 1 { "its" } else { "their" };
         match &left.selection {

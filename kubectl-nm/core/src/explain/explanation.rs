@@ -31,8 +31,8 @@ use crate::explain::roll_causes::{left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
-    ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods, condition, node,
-    reason, status,
+    Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
+    condition, node, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -72,6 +72,10 @@ pub fn causes(
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
         announce_deletion(&mut blocked, maintenance, facts, kubectl);
+        let mut waiting = budget_causes::waiting(maintenance, facts, kubectl, now);
+        if !goes_on(maintenance, reconcilers) {
+            blocked.iter_mut().chain(&mut waiting).for_each(leave);
+        }
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked);
         }
@@ -80,7 +84,7 @@ pub fn causes(
         causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
         causes.extend(not_ready(maintenance, facts, kubectl, now));
         causes.extend(blocked);
-        causes.extend(budget_causes::waiting(maintenance, facts, kubectl, now));
+        causes.extend(waiting);
         // On a node whose kubelet does not report, they do not terminate.
         let reports = facts.unready.get(node(maintenance)).is_none_or(|unready| unready.message.is_some());
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| reports));
@@ -91,6 +95,20 @@ pub fn causes(
         causes.extend(returned(maintenance, kubectl));
     }
     causes
+}
+
+/// Whether nm-reconciler tries again by itself.
+fn goes_on(maintenance: &NodeMaintenance, reconcilers: &Reconcilers) -> bool {
+    matches!(State::of(maintenance), State::Draining | State::Blocked)
+        && !matches!(reconcilers.leadership, Leadership::Lapsed(_))
+}
+
+/// Nobody evicts these pods now: what passes needs nothing but that the drain continues, which is another cause.
+fn leave(cause: &mut Cause) {
+    if cause.passes {
+        cause.stays = true;
+        (cause.advice, cause.commands) = (String::new(), Vec::new());
+    }
 }
 
 /// How many pods are blocked beyond those that the status lists.

@@ -8,7 +8,7 @@ use crate::client::objects::{Permission, is_allowed};
 use crate::explain::bounded_requests::{MAX_CONCURRENT, within_timeout};
 use crate::explain::cause::Cause;
 use crate::explain::cluster_facts::ClusterFacts;
-use crate::maintenance::{State, node};
+use crate::maintenance::node;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
 /// Those of the denied accesses that are permitted by now. Without access to reviews, none is known to be.
@@ -35,8 +35,7 @@ fn permission(access: &ForbiddenAccess) -> Option<Permission> {
     permissions.iter().find(wanted).map(|&permission| permission.into())
 }
 
-/// Adds to the cause of pods that a missing permission blocks that nm-reconciler has it by now. A drain that has failed or is paused
-/// tries nothing: what continues it is another cause.
+/// Adds to the cause of pods that a missing permission blocks that nm-reconciler has it by now.
 pub(super) fn report(
     cause: &mut Cause,
     pods: &[&BlockedPod],
@@ -51,11 +50,6 @@ pub(super) fn report(
     }
     cause.what.push(String::from("By now, nm-reconciler has this permission."));
     cause.passes = true;
-    (cause.advice, cause.commands) = match State::of(maintenance) {
-        State::Blocked | State::Draining => (
-            String::from("Wait: nm-reconciler tries again within a minute"),
-            vec![nm_command(kubectl, &format!("status {}", shell_quoted(node(maintenance))))],
-        ),
-        _ => (String::new(), Vec::new()),
-    };
+    cause.advice = String::from("Wait: nm-reconciler tries again within a minute");
+    cause.commands = vec![nm_command(kubectl, &format!("status {}", shell_quoted(node(maintenance))))];
 }

@@ -19,6 +19,8 @@ pub struct NoNodeLeft {
     pub in_maintenance: BTreeSet<String>,
     /// Nodes that were cordoned in another way and that it would fit.
     pub cordoned: BTreeSet<String>,
+    /// Nodes in maintenance that it would fit if other pods did not keep it from them.
+    pub excluded: BTreeSet<String>,
     /// What selects these nodes and no other; none if other nodes do not suit it for other reasons, or if there are none.
     pub selection: Option<Selection>,
 }
@@ -63,7 +65,8 @@ impl NoNodeLeft {
         } else {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
-        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, selection })
+        let excluded = BTreeSet::new();
+        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, excluded, selection })
     }
 
     /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.
@@ -73,7 +76,8 @@ impl NoNodeLeft {
         if in_maintenance.is_empty() {
             return self;
         }
-        Self { in_maintenance, cordoned: &self.cordoned - excluded, ..self }
+        let kept_from = &self.in_maintenance & excluded;
+        Self { in_maintenance, cordoned: &self.cordoned - excluded, excluded: kept_from, ..self }
     }
 }
 

@@ -124,11 +124,11 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl} get namespace {} -o yaml", shell_quoted(namespace)),
         ),
         BlockReason::ServerError if case.facts.webhook.is_some() => (
-            "The API server cannot call the webhook: check the service behind it. The eviction is retried".into(),
+            "The API server cannot call the webhook: check the service behind it".into(),
             format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
         ),
         BlockReason::ServerError => (
-            "The request is retried; check the health of the API server".into(),
+            "Check the health of the API server".into(),
             format!("{kubectl} get --raw '/readyz?verbose'"),
         ),
         BlockReason::Unmanaged => (
@@ -269,7 +269,7 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             ));
         }
         SurgeObstacle::Refused => (
-            "The restart of the Deployment is retried; a restart by hand has the same effect",
+            "Restart the Deployment by hand, which has the same effect",
             of_deployment("rollout restart deployment")?,
         ),
     };

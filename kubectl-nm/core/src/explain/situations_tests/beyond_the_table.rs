@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::explain::cluster_facts::{FactsToRead, ReadPod};
 use crate::explain::read_facts;
+use crate::maintenance::Leadership;
 use crate::testing::fake_server::{cluster, failure};
 
 #[test]
@@ -125,11 +126,27 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
     );
     let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
     let over = failed(&Situation { budget: allows, ..Situation::default() }, false);
-    assert!(over[1].passes, "{over:#?}");
+    assert!(over[1].passes && over[1].stays, "{over:#?}");
+    assert_eq!((over[1].advice.as_str(), over[1].commands.len()), ("", 0), "nothing is retried");
     assert_eq!(advice(&over), "What blocked the drain is over: remove the timeout, and the drain continues");
     let paused = failed(&beside(crashing("web-2", "n2", 1, "Error")), true);
     let both = "First fix what blocks the pods; then remove the timeout and resume the maintenance, and the drain continues";
     assert_eq!(advice(&paused), both);
+}
+
+#[test]
+fn nothing_is_retried_while_nobody_leads() {
+    let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
+    let facts = Situation { budget: allows, ..Situation::default() }.facts();
+    let object = with_status("n1", blocked_status("shop"));
+    for (leadership, advice) in [
+        (Leadership::Held, "The eviction is retried within seconds"),
+        (Leadership::Lapsed(NOW.parse().unwrap()), ""),
+    ] {
+        let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
+        let causes = causes(&object, &reconcilers, &facts, "kubectl", NOW.parse().unwrap());
+        assert_eq!(causes[0].advice, advice, "{leadership:?}");
+    }
 }
 
 #[test]

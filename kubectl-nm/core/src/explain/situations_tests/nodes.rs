@@ -263,3 +263,27 @@ fn only_nodes_are_named_from_which_no_other_pod_keeps_the_replacement() {
     );
     assert_eq!(cause.commands, ["kubectl nm stop n3"], "n1 and n2 have pods of the workload");
 }
+
+#[test]
+fn nodes_that_the_template_selects_are_named_also_if_other_pods_keep_the_replacement_from_them() {
+    let affinity = json!({
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "pair", "operator": "Exists"}]}]}},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}});
+    let message = "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) were unschedulable.";
+    let third = edited(pending("Unschedulable", message), "/spec/affinity", affinity);
+    let of_pair = |name: &str| edited(cordoned(name), "/metadata/labels/pair", json!("a"));
+    let situation = Situation {
+        nodes: vec![of_pair("n1"), of_pair("n2"), of_pair("n3"), node("n4", json!({}))],
+        in_maintenance: vec!["n1", "n2", "n3"],
+        ..beside(third)
+    };
+    let cause = only(situation.causes());
+    assert_eq!(
+        cause.what.last().unwrap(),
+        "No node is left for the replacement shop/web-2: its node affinity selects only n1, n2, n3, which are in maintenance, \
+         and other pods keep it from n1, n2."
+    );
+    assert!(cause.commands.contains(&String::from("kubectl nm stop n3")), "{:?}", cause.commands);
+}
