@@ -15,9 +15,10 @@ use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
+use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, error_without_details,
-    node, pending_pods, percent_gone, roll_name, status, waiting_pods,
+    node, pending_pods, percent_gone, reason, roll_name, status, waiting_pods,
 };
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
@@ -117,7 +118,7 @@ pub(crate) async fn run(
                     out.message(&warning);
                 }
             }
-            if let Some(hint) = explain_hint(&objects, cluster.flags()) {
+            if let Some(hint) = explain_hint(&objects, cluster.flags(), Timestamp::now()) {
                 out.message(&hint);
             }
         }
@@ -132,10 +133,13 @@ pub(crate) async fn run(
 }
 
 /// Where to find out why pods do not leave, and what is down meanwhile: no status shows that, and finding it out takes several
-/// requests. None unless pods are blocked, or a drain has failed: nobody has to act on a drain that is under way.
-fn explain_hint(objects: &[NodeMaintenance], flags: &str) -> Option<Line> {
-    let is_stuck =
-        |object: &&NodeMaintenance| blocked_count(object) > 0 || State::of(object) == State::Failed;
+/// requests. None unless pods are blocked, a drain has failed, or a surge takes long: nobody has to act on a drain that is under way.
+fn explain_hint(objects: &[NodeMaintenance], flags: &str, now: Timestamp) -> Option<Line> {
+    let is_slow =
+        |object: &NodeMaintenance| SlowSurge::of(object).is_some_and(|surge| surge.words(now).is_some());
+    let is_stuck = |object: &&NodeMaintenance| {
+        blocked_count(object) > 0 || State::of(object) == State::Failed || is_slow(object)
+    };
     let nodes: BTreeSet<&str> = objects.iter().filter(is_stuck).map(node).collect();
     nodes.first()?;
     let whose = if nodes.len() == 1 { "its drain has" } else { "their drains have" };
@@ -191,7 +195,10 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     }
     if objects.len() <= MAX_RESULTS {
         for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
-            out.wrapped_message(&Line::new(format!("node/{}: {result}", node(object))));
+            let why =
+                Some(reason(object)).filter(|why| State::of(object) == State::Failed && !why.is_empty());
+            let why = why.map(|why| format!("{}; ", why.trim_end_matches('.'))).unwrap_or_default();
+            out.wrapped_message(&Line::new(format!("node/{}: {why}{result}", node(object))));
         }
     }
     for object in objects {

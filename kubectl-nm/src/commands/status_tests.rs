@@ -119,6 +119,12 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     let (mut out, captured) = output();
     in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
     assert_eq!(captured.messages(), "node/n1: 3 pods gone in 2m10s\n");
+    let failed = serde_json::json!({"phase": "Failed", "evictionPods": 7, "podCounts": {"gone": 5, "blocked": 2}, "conditions": [
+        {"type": "Drained", "status": "False", "reason": "TimedOut", "message": "The drain timed out after 45 s",
+         "lastTransitionTime": "2026-01-02T03:06:15Z"}]});
+    let (mut out, captured) = output();
+    in_table(&[with_status("n1", failed)], false, &mut out).unwrap();
+    assert_eq!(captured.messages(), "node/n1: The drain timed out after 45 s; 5 of 7 pods gone\n");
     let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
     let (mut out, captured) = output();
     in_table(&many, false, &mut out).unwrap();
@@ -259,10 +265,20 @@ fn explain_is_pointed_at_where_pods_do_not_leave() {
         )
     };
     let blocked = |node: &str| with_status(node, running(40, &[("cart-0", "m")]));
+    let surging = |since: &str| {
+        let pod = serde_json::json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
+            "since": since, "replacement": {"name": "web-y", "node": "n2", "ready": false}});
+        with_status("n1", serde_json::json!({"phase": "Running", "surgingPods": [pod]}))
+    };
     let stuck = |whose: &str| format!("why, and which workloads {whose} left without a ready pod");
     for (objects, expected) in [
         (vec![requested("n1"), drained("n2", 0)], None),
         (vec![drained("n2", 3)], None),
+        (vec![surging("2026-01-02T03:04:05Z")], None),
+        (
+            vec![surging("2026-01-02T03:03:05Z")],
+            Some(format!("hint: `kubectl nm explain n1 --context=c` shows {}", stuck("its drain has"))),
+        ),
         (
             vec![drained("n2", 3), blocked("n1")],
             Some(format!("hint: `kubectl nm explain n1 --context=c` shows {}", stuck("its drain has"))),
@@ -272,7 +288,8 @@ fn explain_is_pointed_at_where_pods_do_not_leave() {
             Some(format!("hint: `kubectl nm explain --context=c` shows {}", stuck("their drains have"))),
         ),
     ] {
-        let hint = explain_hint(&objects, " --context=c").map(|hint| hint.to_string());
+        let hint = explain_hint(&objects, " --context=c", "2026-01-02T03:04:30Z".parse().unwrap())
+            .map(|hint| hint.to_string());
         assert_eq!(hint, expected);
     }
 }

@@ -30,7 +30,7 @@ use nm_core::watch::deleted_nodes::DeletedNodes;
 use nm_core::watch::event_loop::{self, LoopEvent};
 use nm_core::watch::exit_summary::dashboard_summary;
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
-use nm_core::watch::leader_check::until_nobody_leads;
+use nm_core::watch::leader_check::{LeaderNeed, until_nobody_leads};
 use nm_core::watch::ndjson::NdjsonReporter;
 use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
 use nm_dashboard::recording::error::RecordingError;
@@ -253,11 +253,11 @@ pub(super) async fn wait(
     let mut reporter = reporter.with_endings(endings).with_deleted_nodes(&deleted_nodes);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     let watch = deleted_nodes.follow(&nodes, cluster, watch);
-    let is_requested = Cell::default();
-    let warnings = stream::once(nobody_leads(cluster, &is_requested));
+    let need = Cell::default();
+    let warnings = stream::once(nobody_leads(cluster, &need));
     let react = |event| {
         let flow = reporter.react(event);
-        is_requested.set(reporter.has_requested());
+        need.set(reporter.leader_need());
         flow
     };
     let exit = event_loop::run(watch, timeout, interrupted(), warnings, react).await?;
@@ -265,9 +265,9 @@ pub(super) async fn wait(
     Ok(exit)
 }
 
-/// The warning that a maintenance does not begin because no reconciler leads.
-async fn nobody_leads(cluster: &Cluster, is_requested: &Cell<bool>) -> LoopEvent {
-    LoopEvent::Warning(until_nobody_leads(cluster, is_requested).await.words())
+/// The warning that a maintenance stands still because no reconciler leads.
+async fn nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> LoopEvent {
+    LoopEvent::Warning(until_nobody_leads(cluster, need).await.words())
 }
 
 /// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
@@ -276,7 +276,7 @@ async fn follow(
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
     (nodes, deleted_nodes): (&[String], &DeletedNodes),
-    is_requested: &Cell<bool>,
+    need: &Cell<LeaderNeed>,
     last: &mut Option<WatchChange<NodeMaintenance>>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
@@ -287,7 +287,7 @@ async fn follow(
         }
     };
     let warning = stream::once(warning).map(LoopEvent::Warning).boxed_local();
-    let warnings = stream::select(warning, stream::once(nobody_leads(cluster, is_requested)).boxed_local());
+    let warnings = stream::select(warning, stream::once(nobody_leads(cluster, need)).boxed_local());
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     let maintenances = deleted_nodes.follow(nodes, cluster, maintenances);
     let react = |event: LoopEvent| {
@@ -339,7 +339,7 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
-    let (mut last, is_requested) = (None, Cell::default());
+    let (mut last, need) = (None, Cell::default());
     let (nodes, deleted_nodes) = (tracker.nodes().to_vec(), DeletedNodes::default());
     let of_nodes = (&*nodes, &deleted_nodes);
     let followed = if output == Some(WatchFormat::Json) {
@@ -349,10 +349,10 @@ async fn watch(
             Ok(_) => {
                 let react = |event| {
                     let flow = reporter.react(event);
-                    is_requested.set(reporter.has_requested());
+                    need.set(reporter.leader_need());
                     flow
                 };
-                follow(timeout, cluster, recording.as_mut(), of_nodes, &is_requested, &mut last, react).await
+                follow(timeout, cluster, recording.as_mut(), of_nodes, &need, &mut last, react).await
             }
             Err(error) => Err(error),
         };
@@ -367,11 +367,10 @@ async fn watch(
         let mut reporter = reporter.with_deleted_nodes(&deleted_nodes);
         let react = |event| {
             let flow = reporter.react(event);
-            is_requested.set(reporter.has_requested());
+            need.set(reporter.leader_need());
             flow
         };
-        let followed =
-            follow(timeout, cluster, recording.as_mut(), of_nodes, &is_requested, &mut last, react).await;
+        let followed = follow(timeout, cluster, recording.as_mut(), of_nodes, &need, &mut last, react).await;
         let tracker = reporter.into_tracker();
         if let Ok(exit) = followed {
             outages::report(&tracker, exit, cluster, out).await;

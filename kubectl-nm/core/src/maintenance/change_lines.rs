@@ -115,6 +115,7 @@ impl Phase {
 
 fn pod_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: LineDetail) -> Vec<Line> {
     let was_blocked = before.map(blocked).unwrap_or_default();
+    let was = |pod: &PodReference| was_blocked.contains_key(pod).then(|| pod.clone());
     let (mut new, mut freed, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for change in pod_changes(before, now) {
         match change {
@@ -126,19 +127,21 @@ fn pod_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: Li
             }
             PodChange::Unblocked(pod) => freed.push(pod),
             PodChange::Gone(pod) => {
-                if was_blocked.contains_key(&pod) {
-                    freed.push(pod.clone());
-                }
+                freed.extend(was(&pod));
                 others.push(Line::default().with(Style::Good, "gone").and(format!(" {pod}")));
             }
             PodChange::Waiting(pod) => {
-                if was_blocked.contains_key(&pod.reference()) {
-                    freed.push(pod.reference());
-                }
+                freed.extend(was(&pod.reference()));
                 others.push(waiting_pod(pod));
             }
-            PodChange::Migrating(pod) => others.push(migrating_pod(pod)),
-            PodChange::Surging(pod) => others.push(surging_pod(pod)),
+            PodChange::Migrating(pod) => {
+                freed.extend(was(&pod.reference()));
+                others.push(migrating_pod(pod));
+            }
+            PodChange::Surging(pod) => {
+                freed.extend(was(&pod.reference()));
+                others.push(surging_pod(pod));
+            }
             PodChange::Returned(pod) => others.push(returned_pod(pod)),
         }
     }

@@ -153,6 +153,16 @@ fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
 }
 
 #[test]
+fn a_blocked_pod_that_is_replaced_first_is_unblocked() {
+    let mut surging = running(40, &[]);
+    surging["surgingPods"] = json!([{"namespace": "shop", "name": "cart-0", "deployment": "cart", "restarted": true,
+        "since": "2026-01-02T03:04:05Z"}]);
+    surging["podCounts"] = json!({"surging": 1});
+    let now = "Draining 40%: 1 pod remaining (1 surging)";
+    check(Some(running(40, &[("cart-0", "m")])), surging, &[now, "unblocked shop/cart-0"]);
+}
+
+#[test]
 fn a_pod_cut_from_the_list_is_not_reported_as_unblocked() {
     let mut cut = running(40, &[]);
     cut["podCounts"]["blocked"] = json!(60);

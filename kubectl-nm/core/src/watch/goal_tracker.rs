@@ -15,6 +15,7 @@ use crate::error::exit::Exit;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{State, condition, node, status, uid};
+use crate::watch::leader_check::LeaderNeed;
 
 /// What a maintenance has to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -126,9 +127,9 @@ impl GoalTracker {
         &self.cache
     }
 
-    /// Whether a watched maintenance has not started.
-    pub(crate) fn has_requested(&self) -> bool {
-        self.cache.objects().any(|object| State::of(object) == State::Requested)
+    /// What the watched maintenances need a leader for.
+    pub(crate) fn leader_need(&self) -> LeaderNeed {
+        self.cache.objects().map(LeaderNeed::of).max().unwrap_or_default()
     }
 
     /// The watched nodes; empty if all are watched.

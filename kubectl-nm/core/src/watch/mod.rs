@@ -9,4 +9,5 @@ pub mod exit_summary;
 pub mod goal_tracker;
 pub mod leader_check;
 pub mod ndjson;
+mod stall;
 pub mod wait_reporter;

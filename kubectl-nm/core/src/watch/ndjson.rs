@@ -21,6 +21,7 @@ use crate::terminal::text::Line;
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
+use crate::watch::leader_check::LeaderNeed;
 
 const RECORD_VERSION: u8 = 1;
 
@@ -183,9 +184,9 @@ impl<'a> NdjsonReporter<'a> {
         Self { deleted_nodes: Some(deleted_nodes), ..self }
     }
 
-    /// Whether a maintenance has not started.
-    pub fn has_requested(&self) -> bool {
-        self.tracker.has_requested()
+    /// What the maintenances need a leader for.
+    pub fn leader_need(&self) -> LeaderNeed {
+        self.tracker.leader_need()
     }
 
     /// Reports an event. Breaks with the exit code when the watch is over.

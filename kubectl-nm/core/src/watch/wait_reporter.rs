@@ -7,27 +7,24 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use jiff::Timestamp;
-use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, Phase};
 
-use crate::args::duration::{self, age};
+use crate::args::duration;
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::roll::{
-    Halt, Pause, RollRunners, halted_line, paused_line, paused_words, planned_begin,
-};
-use crate::maintenance::slow_surge::SlowSurge;
-use crate::maintenance::{State, drain_result, headline, hold, node, roll_name, status, stop_progress, uid};
-use crate::terminal::command_context::shell_quoted;
+use crate::maintenance::roll::{Halt, Pause, RollRunners, halted_line, paused_line};
+use crate::maintenance::{State, drain_result, headline, node, status, uid};
 use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
+use crate::terminal::text::{Line, Style, counted};
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
+use crate::watch::leader_check::LeaderNeed;
+use crate::watch::stall::{slow_surge, stall_reason};
 
 /// With more nodes than this, a sign of life counts them.
 const MAX_SINGLE_NODES: usize = 3;
@@ -100,9 +97,9 @@ impl<'a> WaitReporter<'a> {
         self.deleted_nodes.is_some_and(|deleted| deleted.has_uid(uid))
     }
 
-    /// Whether a maintenance has not started.
-    pub fn has_requested(&self) -> bool {
-        self.tracker.has_requested()
+    /// What the maintenances need a leader for.
+    pub fn leader_need(&self) -> LeaderNeed {
+        self.tracker.leader_need()
     }
 
     /// Reports an event. Breaks with the exit code when the watch is over.
@@ -147,6 +144,15 @@ impl<'a> WaitReporter<'a> {
             ReportMode::Progress => line,
         };
         self.out.message(&line);
+    }
+
+    /// Prints a line of the log, or of the progress.
+    fn line(&mut self, line: Line) -> Result<(), Error> {
+        match self.mode {
+            ReportMode::Log(now) => self.out.data(&timestamp(now()).and(" ").join(line))?,
+            ReportMode::Progress => self.out.message(&line),
+        }
+        Ok(())
     }
 
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
@@ -243,12 +249,9 @@ impl<'a> WaitReporter<'a> {
         };
         let new_pauses = pauses.iter().filter(|(roll, pause)| !is_known(roll, **pause));
         lines.extend(new_pauses.map(|(roll, pause)| paused_line(roll, *pause, self.flags)));
+        self.is_active |= !lines.is_empty();
         for line in lines {
-            self.is_active = true;
-            match self.mode {
-                ReportMode::Log(now) => self.out.data(&timestamp(now()).and(" ").join(line))?,
-                ReportMode::Progress => self.out.message(&line),
-            }
+            self.line(line)?;
         }
         self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
         self.pauses = pauses.into_iter().map(|(roll, pause)| (roll.to_owned(), pause.cloned())).collect();
@@ -343,15 +346,28 @@ impl<'a> WaitReporter<'a> {
         }
         let now = Timestamp::now();
         let rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
-        for target in self.tracker.open() {
-            let object = self.tracker.cache().get(&target.uid);
-            if let Some(reason) =
-                object.and_then(|object| stall_reason(object, self.tracker.goal(), &rolls, self.flags, now))
-            {
-                self.out.message(&Line::new(format!("node/{}: ", target.node)).and(reason));
+        let goal = self.tracker.goal();
+        let reason = |object: &NodeMaintenance| {
+            let reason = match goal {
+                Some(goal) => stall_reason(object, goal, &rolls, self.flags, now),
+                None => slow_surge(object, self.flags, now),
+            };
+            Some(Line::new(format!("node/{}: {}", node(object), reason?)))
+        };
+        let cache = self.tracker.cache();
+        let mut lines: Vec<Line> = match goal {
+            Some(_) => {
+                let open = self.tracker.open().filter_map(|target| cache.get(&target.uid));
+                open.filter_map(|object| reason(object)).collect()
             }
+            None => cache.objects().filter_map(reason).collect(),
+        };
+        if goal.is_none() && lines.len() > MAX_SINGLE_NODES {
+            let nodes = counted(lines.len(), "node");
+            let explain = format!("`kubectl nm explain{}`", self.flags);
+            lines = vec![Line::new(format!("the surges of {nodes} take long; {explain} shows why"))];
         }
-        Ok(())
+        lines.into_iter().try_for_each(|line| self.line(line))
     }
 
     /// Reports how far the drains are that are waited for.
@@ -399,92 +415,45 @@ pub fn timestamp(now: Timestamp) -> Line {
     Line::default().with(Style::Dim, whole_seconds(now).to_string())
 }
 
-/// Why a maintenance makes no progress towards the goal, as far as its object shows that.
-fn stall_reason(
-    object: &NodeMaintenance,
-    goal: Option<Goal>,
-    rolls: &RollRunners,
-    flags: &str,
-    now: Timestamp,
-) -> Option<String> {
-    let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
-    match (goal?, State::of(object)) {
-        (Goal::Drained, State::Requested) => {
-            let created = object.metadata.creation_timestamp.as_ref();
-            let waited = created.map(|at| format!(" after {}", age(now.duration_since(at.0).as_secs())));
-            Some(format!(
-                "nm-reconciler has not started the maintenance{}; `kubectl nm explain {}{flags}` shows why",
-                waited.unwrap_or_default(),
-                node(object)
-            ))
-        }
-        (Goal::Drained, State::Draining | State::Blocked) => {
-            let surge = || {
-                let surge = SlowSurge::of(object)?;
-                let explain = format!("`kubectl nm explain {}{flags}`", shell_quoted(node(object)));
-                Some(format!("{}; {explain} shows why", surge.words(now)?))
-            };
-            hold(object).map(|hold| format!("waiting for {hold}")).or_else(surge)
-        }
-        // Resumed alone, the node would not wait for the gates and the limit of its roll.
-        (Goal::Drained, State::Planned) if roll_name(object).is_some() => {
-            let roll = roll_name(object).unwrap_or_default();
-            let command = |verb: &str| format!("`kubectl nm roll {verb} {}{flags}`", shell_quoted(roll));
-            let planned = format!("the maintenance {}", planned_begin(object));
-            Some(if rolls.is_paused(roll) {
-                let paused = paused_words(rolls.pause(roll), now);
-                format!("{planned}, which is {paused}; {} continues it", command("resume"))
-            } else {
-                format!("{planned}; {} shows how far it is", command("status"))
-            })
-        }
-        (Goal::Drained, state @ (State::Planned | State::Paused)) => Some(format!(
-            "the maintenance is {}; `kubectl nm resume {}{flags}` continues it",
-            state.word().to_lowercase(),
-            node(object)
-        )),
-        (Goal::Stopped, State::Stopping) if hold(object).is_some() => Some(stop_progress(object)),
-        (Goal::Stopped, State::Stopping) if finalizers.is_empty() => {
-            Some(String::from("the object still exists, although it has no finalizers"))
-        }
-        (Goal::Stopped, State::Stopping) if finalizers.iter().any(|finalizer| finalizer == FINALIZER) => {
-            Some(format!(
-                "waiting for finalizers: {}; nm-reconciler removes {FINALIZER}: is it running?",
-                finalizers.join(", ")
-            ))
-        }
-        (Goal::Stopped, State::Stopping) => Some(stop_progress(object)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 #[path = "wait_reporter_tests.rs"]
 mod tests;
 
 #[cfg(test)]
-mod surge_tests {
+mod log_tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::objects::with_status;
+    use crate::terminal::output::captured::output;
+    use crate::testing::objects::{listed, with_status};
+    use crate::watch::goal_tracker::ExitCondition;
 
     #[test]
-    fn a_wait_names_the_surge_that_takes_long_and_what_explains_it() {
-        let pod = json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
-            "since": "2026-01-02T03:04:05Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}});
-        let object = with_status("n1", json!({"phase": "Running", "surgingPods": [pod]}));
-        let reason = |now: &str| {
-            let rolls = RollRunners::default();
-            stall_reason(&object, Some(Goal::Drained), &rolls, " --context=c", now.parse().unwrap())
+    fn a_log_names_surges_that_take_long_and_counts_those_of_many_nodes() {
+        let surging = |node: &str| {
+            let pod = json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
+                "since": "2026-01-02T03:04:05Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}});
+            with_status(node, json!({"phase": "Running", "surgingPods": [pod]}))
         };
-        assert_eq!(reason("2026-01-02T03:04:30Z"), None);
+        let logged = |nodes: &[&str]| {
+            let (mut out, captured) = output();
+            let tracker = GoalTracker::new(Vec::new(), ExitCondition::Never);
+            let clock = || Timestamp::UNIX_EPOCH;
+            let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, "");
+            let all = listed(nodes.iter().map(|node| surging(node)));
+            for event in [LoopEvent::Watch(WatchUpdate::Change(all)), LoopEvent::Heartbeat] {
+                assert!(reporter.react(event).unwrap().is_continue());
+            }
+            captured.data().lines().last().unwrap().to_owned()
+        };
         assert_eq!(
-            reason("2026-01-02T03:05:00Z").as_deref(),
-            Some(
-                "surge of Deployment shop/web: 1 of its new pods is not Ready; `kubectl nm explain n1 --context=c` shows \
-                 why"
-            )
+            logged(&["n1"]),
+            "1970-01-01T00:00:00Z node/n1: surge of Deployment shop/web: 1 of its new pods is not Ready; \
+             `kubectl nm explain n1` shows why"
+        );
+        assert_eq!(
+            logged(&["n1", "n2", "n3", "n4"]),
+            "1970-01-01T00:00:00Z the surges of 4 nodes take long; `kubectl nm explain` shows why"
         );
     }
 }
