@@ -13,6 +13,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
+use nm_core::maintenance::change_lines::blocked_lines;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::slow_surge::SlowSurge;
@@ -24,13 +25,16 @@ use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
-use nm_core::terminal::text::{Line, Style};
+use nm_core::terminal::text::{Line, Style, counted};
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Suspension};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The results of drains are printed for so many maintenances at most.
 const MAX_RESULTS: usize = 10;
+
+/// Lines about what keeps nodes that are printed without -v: the table above has to stay in sight.
+const MAX_DETAILS: usize = 50;
 
 /// A hint names so many nodes at most. Without nodes, `explain` is about all that need somebody.
 const MAX_HINTED: usize = 3;
@@ -197,37 +201,43 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
             let why =
                 Some(reason(object)).filter(|why| State::of(object) == State::Failed && !why.is_empty());
-            let why = why.map(|why| format!("{}; ", why.trim_end_matches('.'))).unwrap_or_default();
+            // The blocked pods have lines of their own.
+            let why = why.and_then(|why| why.split("; ").next()).map(|why| format!("{why}; "));
+            let why = why.unwrap_or_default();
             out.wrapped_message(&Line::new(format!("node/{}: {why}{result}", node(object))));
         }
     }
-    for object in objects {
-        for pod in status(object).surging_pods.iter().flatten() {
-            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(surging_pod(pod)));
-        }
-        if let Some(error) = error_without_details(object) {
-            let line = Line::new(format!("node/{}: ", node(object))).with(Style::Bad, "error");
-            out.wrapped_message(&line.and(": ").and(error));
-        } else if let Some(degraded) = degraded(object) {
-            let line = Line::new(format!("node/{}: ", node(object)));
-            out.wrapped_message(&line.with(Style::Bad, &degraded.message));
-        }
-        for pod in blocked_pods(object) {
-            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
-        }
-        for volume in attached_volumes(object) {
-            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(attached_volume(volume)));
-        }
-        // A drain that has failed evicts no pod: none waits.
-        let is_waiting = State::of(object) != State::Failed;
-        for pod in waiting_pods(object).iter().filter(|_| is_waiting) {
-            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(waiting_pod(pod)));
-        }
-        for pod in status(object).returned_pods.iter().flatten() {
-            out.wrapped_message(&Line::new(format!("node/{}: ", node(object))).join(returned_pod(pod)));
-        }
+    let is_verbose = out.is_verbose();
+    let mut details: Vec<Line> = objects.iter().flat_map(|object| details(object, is_verbose)).collect();
+    let left_out = details.split_off(if is_verbose { details.len() } else { MAX_DETAILS.min(details.len()) });
+    details.iter().for_each(|line| out.wrapped_message(line));
+    if !left_out.is_empty() {
+        let lines = counted(left_out.len(), "more line");
+        out.message(&Line::new(format!("{lines} about pods and volumes left out; -v shows all")));
     }
     Ok(())
+}
+
+/// What keeps the node of a maintenance, line by line: pods that are blocked alike have one line, unless each is asked for.
+fn details(object: &NodeMaintenance, is_verbose: bool) -> Vec<Line> {
+    let status = status(object);
+    let mut lines: Vec<Line> = status.surging_pods.iter().flatten().map(surging_pod).collect();
+    if let Some(error) = error_without_details(object) {
+        lines.push(Line::default().with(Style::Bad, "error").and(": ").and(error));
+    } else if let Some(degraded) = degraded(object) {
+        lines.push(Line::default().with(Style::Bad, &degraded.message));
+    }
+    if is_verbose {
+        lines.extend(blocked_pods(object).iter().map(blocked_pod));
+    } else {
+        lines.extend(blocked_lines(blocked_pods(object).iter().collect()));
+    }
+    lines.extend(attached_volumes(object).iter().map(attached_volume));
+    // A drain that has failed evicts no pod: none waits.
+    let is_waiting = State::of(object) != State::Failed;
+    lines.extend(waiting_pods(object).iter().filter(|_| is_waiting).map(waiting_pod));
+    lines.extend(status.returned_pods.iter().flatten().map(returned_pod));
+    lines.into_iter().map(|line| Line::new(format!("node/{}: ", node(object))).join(line)).collect()
 }
 
 /// Prints the one requested object, or a List.

@@ -337,3 +337,34 @@ async fn labels_select_nodes_of_which_those_in_maintenance_are_shown() {
     assert!(json.contains("\"kind\": \"List\""), "{json}");
     assert!(shown("n3").await.0.is_err());
 }
+
+#[test]
+fn the_table_of_many_blocked_pods_stays_in_sight_unless_each_is_asked_for() {
+    let blocked = |node: &str| {
+        let pod = |at: usize| {
+            let (namespace, name) = (format!("team-{}", at % 8), format!("web-{at}"));
+            let (reason, since) = ("DisruptionBudget", "2026-01-02T03:04:05Z");
+            serde_json::json!({"namespace": namespace, "name": name, "reason": reason, "message": "m",
+                "since": since, "attempts": 1})
+        };
+        let pods: Vec<serde_json::Value> = (0..16).map(pod).collect();
+        with_status(
+            node,
+            serde_json::json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 16}}),
+        )
+    };
+    let (mut out, captured) = output();
+    in_table(&[blocked("n1")], false, &mut out).unwrap();
+    let messages = captured.messages();
+    assert_eq!(messages.lines().count(), 11, "{messages}");
+    assert!(messages.ends_with("node/n1: blocked 6 more pods for other causes\n"), "{messages}");
+    let nodes: Vec<NodeMaintenance> = (0..20).map(|at| blocked(&format!("n{at}"))).collect();
+    let (mut out, captured) = output();
+    in_table(&nodes, false, &mut out).unwrap();
+    let messages = captured.messages();
+    assert_eq!(messages.lines().count(), MAX_DETAILS + 1, "{messages}");
+    assert!(
+        messages.ends_with("170 more lines about pods and volumes left out; -v shows all\n"),
+        "{messages}"
+    );
+}

@@ -82,14 +82,15 @@ pub(super) fn few(texts: impl IntoIterator<Item = String>) -> Vec<String> {
     few
 }
 
-/// The first few distinct sentences, and how many more there are: `and 5 more budgets`.
+/// The first few distinct sentences, and how many more there are: `5 more budgets are alike.`
 pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
     let mut distinct = texts.clone();
     distinct.sort_unstable();
     distinct.dedup();
     let mut few = few(texts);
     let more = distinct.len().saturating_sub(few.len());
-    few.extend((more > 0).then(|| format!("And {}.", counted(more, &format!("more {noun}")))));
+    let are = if more == 1 { "is" } else { "are" };
+    few.extend((more > 0).then(|| format!("{} {are} alike.", counted(more, &format!("more {noun}")))));
     few
 }
 

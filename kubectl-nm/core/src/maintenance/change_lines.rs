@@ -23,6 +23,9 @@ use crate::terminal::text::{Line, Style, counted, first_names};
 /// Up to this many pods that are blocked for the same cause have a line each.
 const MAX_SINGLE_PODS: usize = 3;
 
+/// Pods of a node that are blocked for more causes than this are counted.
+const MAX_CAUSES: usize = 5;
+
 /// Which changes have lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineDetail {
@@ -173,8 +176,8 @@ impl Cause {
     }
 }
 
-/// A line for each pod or, if many have become blocked for the same cause, one for all of them.
-fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
+/// A line for each pod or, if many are blocked for the same cause, one for all of them. Pods of further causes are counted.
+pub fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
     let mut groups: Vec<(String, Cause, Vec<&BlockedPod>)> = Vec::new();
     for pod in pods {
         let cause = Cause::of(pod);
@@ -198,7 +201,13 @@ fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
         }
         _ => pods.into_iter().map(blocked_pod).collect(),
     };
-    groups.into_iter().flat_map(lines).collect()
+    let others = groups.split_off(MAX_CAUSES.min(groups.len()));
+    let others = others.iter().fold(0, |count: usize, (.., pods)| count.saturating_add(pods.len()));
+    let others = (others > 0).then(|| {
+        let line = Line::default().with(Style::Bad, "blocked");
+        line.and(format!(" {} for other causes", counted(others, "more pod")))
+    });
+    groups.into_iter().flat_map(lines).chain(others).collect()
 }
 
 fn unblocked_lines(pods: &[PodReference]) -> Vec<Line> {

@@ -143,7 +143,7 @@ pub(super) async fn run(
                 "" => String::new(),
                 node => {
                     out.hint(&format!(
-                        "`kubectl nm explain {}` shows what the node waits for",
+                        "`kubectl nm explain {}` shows why, and what to do",
                         shell_quoted(node)
                     ));
                     format!(" (add --skip {node} to continue without this node)")

@@ -14,6 +14,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{DataFormat, OutputFormat, list};
 use nm_core::maintenance::roll::paused_words;
 use nm_core::maintenance::roll_job::RollJob;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -311,8 +312,11 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
         let begun: Vec<&str> = begun.map(RollNode::node).collect();
-        let returned = match (status.state, begun.as_slice()) {
-            (StatusWord::Aborted, [_, ..]) => return_hint(&roll.name, &begun) + "; ",
+        let first = match (status.state, begun.as_slice(), &status.off) {
+            (StatusWord::Aborted, [_, ..], _) => return_hint(&roll.name, &begun) + "; ",
+            (StatusWord::Halted, _, Some(node)) => {
+                format!("`kubectl nm explain {}` shows why, and what to do; ", shell_quoted(node))
+            }
             _ => String::new(),
         };
         // Commands and Jobs would have to be repeated, and each node needs a terminal.
@@ -320,7 +324,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             roll.settings.actions().next().is_none() && !roll.settings.confirm && !out.can_ask();
         let confirmed = if is_confirmed_by_yes { " --yes" } else { "" };
         out.hint(&format!(
-            "{returned}`kubectl nm roll resume {}{confirmed}` continues it{again}{skip}",
+            "{first}`kubectl nm roll resume {}{confirmed}` continues it{again}{skip}",
             roll.name
         ));
     }
