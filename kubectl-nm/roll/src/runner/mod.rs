@@ -26,6 +26,7 @@ use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::absence::LeftNode;
 use crate::actions::RunningActions;
 use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
@@ -329,6 +330,11 @@ impl<'a> RollRunner<'a> {
     /// The nodes that are not done, as far as is known.
     pub fn unfinished(&self) -> Vec<UnfinishedNode> {
         unfinished(self.roll().ok().flatten().as_ref(), &self.record)
+    }
+
+    /// The nodes that have left the roll although they are not done.
+    pub fn left(&self) -> &[LeftNode] {
+        &self.record.left
     }
 
     fn roll(&self) -> Result<Option<Roll>, Error> {

@@ -14,6 +14,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::signals::interrupted;
 use nm_core::terminal::text::{Line, counted};
 use nm_dashboard::{Config, RollDashboard};
+use nm_roll::absence::LeftNode;
 use nm_roll::command::log_folder;
 use nm_roll::record::{Halt, Roll, RollRecord, Runner, Step};
 use nm_roll::report::LineReporter;
@@ -107,13 +108,13 @@ pub(super) async fn run(
     Ok(match ended {
         Ok(RollEnd::Left) => {
             out.message(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
-            report_unfinished(&unfinished, out);
+            report_unfinished(&unfinished, runner.left(), out);
             out.hint(&continues);
             Exit::Interrupted
         }
         Err(error) => {
             out.message(&Line::new(format!("Roll {name} cannot continue.")));
-            report_unfinished(&unfinished, out);
+            report_unfinished(&unfinished, runner.left(), out);
             out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
@@ -125,7 +126,7 @@ pub(super) async fn run(
         }
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
-            report_unfinished(&unfinished, out);
+            report_unfinished(&unfinished, runner.left(), out);
             if let Some(who) = runner.aborted() {
                 out.message(&Line::new(format!("{who} aborted the roll.")));
                 let begun: Vec<&str> = begun.iter().map(String::as_str).collect();
@@ -160,7 +161,7 @@ pub(super) async fn run(
         }
         Ok(RollEnd::Aborted(who, record)) => {
             out.message(&Line::new(format!("{who} aborted roll {name}: {}.", totals(roll, &record))));
-            report_unfinished(&unfinished, out);
+            report_unfinished(&unfinished, runner.left(), out);
             Exit::Lost
         }
         Ok(RollEnd::TakenOver(other)) => {
@@ -177,10 +178,12 @@ pub(super) fn report_windows(windows: &Windows, out: &mut Output) {
     }
 }
 
-/// Names every node that is not done, and those whose action is repeated.
-pub(super) fn report_unfinished(nodes: &[UnfinishedNode], out: &mut Output) {
-    if !nodes.is_empty() {
-        out.message(&Line::new(format!("Not done: {}.", by_step(nodes))));
+/// Names every node that is not done, even if it has left the roll, and those whose action is repeated.
+fn report_unfinished(nodes: &[UnfinishedNode], left: &[LeftNode], out: &mut Output) {
+    let in_roll = Some(by_step(nodes)).filter(|nodes| !nodes.is_empty());
+    let not_done: Vec<String> = in_roll.into_iter().chain(departed(left)).collect();
+    if !not_done.is_empty() {
+        out.message(&Line::new(format!("Not done: {}.", not_done.join("; "))));
     }
     let again = run_again(nodes);
     if !again.is_empty() {
@@ -227,6 +230,12 @@ fn totals(roll: &Roll, record: &RollRecord) -> String {
     others.fold(finished, |text, (count, what)| format!("{text}, {count} {what}"))
 }
 
+/// `n3 (its maintenance was deleted), n4 (the node was deleted)`; none if no node has left the roll.
+fn departed(left: &[LeftNode]) -> Option<String> {
+    let left: Vec<String> = left.iter().map(|left| format!("{} ({})", left.node, left.why.words())).collect();
+    (!left.is_empty()).then(|| left.join(", "))
+}
+
 /// The end of a roll, in sentences.
 pub(super) fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     let RollRecord { left, skipped, unknown, .. } = record;
@@ -235,9 +244,8 @@ pub(super) fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     if !skipped.is_empty() {
         lines.push(Line::new(format!("Skipped: {}.", skipped.join(", "))));
     }
-    if !left.is_empty() {
-        let left = left.iter().map(|left| format!("{} ({})", left.node, left.why.words()));
-        lines.push(Line::new(format!("Not done: {}.", left.collect::<Vec<_>>().join(", "))));
+    if let Some(left) = departed(left) {
+        lines.push(Line::new(format!("Not done: {left}.")));
     }
     if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
         lines.push(Line::new(format!("Unknown: whether the other nodes ({unknown}) are done.")));
@@ -256,7 +264,7 @@ async fn until_ended(runner: &mut RollRunner<'_>, reporter: &mut dyn RollReporte
 mod tests {
     use nm_core::maintenance::departures::Departures;
     use nm_core::terminal::output::captured::output;
-    use nm_roll::absence::{Departure, LeftNode};
+    use nm_roll::absence::Departure;
     use nm_roll::record::DoneNodes;
     use serde_json::json;
 
@@ -297,6 +305,22 @@ mod tests {
                 .starts_with("Roll r has ended: none of 3 nodes done, 1 skipped, 1 departed.\n")
         );
         assert!(end(2, &[], Some(1)).ends_with("Unknown: whether the other nodes (1) are done.\n"));
+    }
+
+    #[test]
+    fn what_a_roll_leaves_names_the_nodes_that_have_left_it() {
+        let reported = |nodes: &[UnfinishedNode], left: &[LeftNode]| {
+            let (mut out, captured) = output();
+            report_unfinished(nodes, left, &mut out);
+            captured.messages()
+        };
+        let acting = UnfinishedNode { node: "n1".into(), step: Some(Step::Acting), runs_again: false };
+        let gone = LeftNode { node: "n2".into(), why: Departure::MaintenanceDeleted };
+        let expected = "Not done: n1 (Acting); n2 (its maintenance was deleted).\n";
+        assert_eq!(reported(std::slice::from_ref(&acting), std::slice::from_ref(&gone)), expected);
+        assert_eq!(reported(&[acting], &[]), "Not done: n1 (Acting).\n");
+        assert_eq!(reported(&[], &[gone]), "Not done: n2 (its maintenance was deleted).\n");
+        assert_eq!(reported(&[], &[]), "");
     }
 
     #[test]
