@@ -15,9 +15,9 @@ use nm_core::error::exit::Exit;
 use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::roll::RollRunners;
+use nm_core::maintenance::roll::{RollRunners, RollStanding};
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
-use nm_core::maintenance::{self, hold, hooks_removed, name_unless_node, node, roll_name, uid};
+use nm_core::maintenance::{self, State, hold, hooks_removed, name_unless_node, node, roll_name, uid};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -171,11 +171,23 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         match result {
             Ok(one) => {
                 if args.output.is_none() {
-                    out.data(&line(&one, &node, &args))?;
+                    // A wait and a watch report the state, and what they wait for.
+                    let is_said = !args.wait && !args.watch && args.dry_run == DryRun::None;
+                    let existing = Some(&one).filter(|one| !one.created && is_said);
+                    let state = existing.and_then(|one| standing_still(&one.object));
+                    let line = line(&one, state, &node, &args, &rolls);
+                    out.data(&line)?;
                     let delay = delayed_by_hooks(&one.object, &node);
-                    // A wait reports what it waits for.
-                    let is_said = !args.wait && args.dry_run == DryRun::None;
-                    delay.filter(|_| is_said).iter().for_each(|delay| out.message(delay));
+                    delay
+                        .filter(|_| !args.wait && args.dry_run == DryRun::None)
+                        .iter()
+                        .for_each(|delay| out.message(delay));
+                    if let Some(State::Failed | State::Blocked) = state {
+                        out.hint(&format!(
+                            "`kubectl nm explain {}` shows why, and what continues the drain",
+                            shell_quoted(&node)
+                        ));
+                    }
                 }
                 started.push(one);
             }
@@ -262,14 +274,22 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
         .with_same_timeout(same_timeout.map(|started| uid(&started.object)).collect())
 }
 
-fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
+/// The state of a maintenance whose drain is not under way, or does not proceed.
+fn standing_still(object: &NodeMaintenance) -> Option<State> {
+    let state = State::of(object);
+    matches!(state, State::Failed | State::Blocked | State::Paused | State::Drained).then_some(state)
+}
+
+fn line(started: &Started, state: Option<State>, node: &str, args: &StartArgs, rolls: &RollRunners) -> Line {
     let line = Line::new(format!("node/{node} "));
     if !started.created {
         let line = line.and("is already in maintenance").and(name_unless_node(&started.object));
-        return match roll_name(&started.object) {
-            Some(roll) => {
-                line.and(format!(" as part of roll {roll}, which may return it to service at any time"))
-            }
+        let line = match roll_name(&started.object) {
+            Some(roll) => line.and(format!(" as part of roll {roll}, {}", returned_by(roll, rolls))),
+            None => line,
+        };
+        return match state {
+            Some(state) => line.and(": ").with(state.style(), state.word()),
             None => line,
         };
     }
@@ -279,6 +299,21 @@ fn line(started: &Started, node: &str, args: &StartArgs) -> Line {
         DryRun::None => line,
         DryRun::Client => line.and(" (dry run)"),
         DryRun::Server => line.and(" (server dry run)"),
+    }
+}
+
+/// Whether its roll may return a node to service.
+fn returned_by(roll: &str, rolls: &RollRunners) -> &'static str {
+    match rolls.standing(roll, Timestamp::now()) {
+        Some(RollStanding::Paused) => "which is paused, and may return it to service once it continues",
+        Some(RollStanding::Halted) => "which has halted, and may return it to service once it continues",
+        Some(RollStanding::Abandoned) => {
+            "which nobody runs now, and which may return it to service once it continues"
+        }
+        Some(RollStanding::Over) => "which was aborted, and does not return it to service",
+        Some(RollStanding::Running(_) | RollStanding::Ending(_)) | None => {
+            "which may return it to service at any time"
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use nm_core::maintenance::ROLL_LABEL;
 use nm_core::maintenance::roll::STATE;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list, nodes};
-use nm_core::testing::objects::{named, requested, stopping};
+use nm_core::testing::objects::{named, requested, running, stopping, with_status};
 use nm_shared::DrainSpec;
 use serde_json::{Value, json};
 
@@ -326,15 +326,54 @@ async fn the_hooks_that_delay_the_first_eviction_are_named() {
 
 #[tokio::test]
 async fn a_node_of_a_roll_may_return_to_service_while_somebody_works_on_it() {
-    let mut of_roll = requested("n1");
-    of_roll.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "kernel".to_owned())].into());
-    let (_, printed, _) = start("n1", move |_, path| match path {
-        "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
-        _ => list(std::slice::from_ref(&of_roll)),
-    })
-    .await;
-    let part = "as part of roll kernel, which may return it to service at any time";
-    assert_eq!(printed, format!("node/n1 is already in maintenance {part}\n"));
+    let runner = || json!({"id": "x", "who": "ada@vm", "at": Timestamp::now()});
+    let halt = json!({"node": "n1", "message": "its command failed", "at": Timestamp::UNIX_EPOCH});
+    for (record, expected) in [
+        (None, "which may return it to service at any time"),
+        (Some(json!({"runner": runner()})), "which may return it to service at any time"),
+        (Some(json!({"runner": runner(), "aborted": "bob"})), "which may return it to service at any time"),
+        (
+            Some(json!({"runner": runner(), "halt": halt})),
+            "which has halted, and may return it to service once it continues",
+        ),
+        (Some(json!({"paused": true})), "which is paused, and may return it to service once it continues"),
+        (Some(json!({})), "which nobody runs now, and which may return it to service once it continues"),
+        (Some(json!({"aborted": "bob"})), "which was aborted, and does not return it to service"),
+    ] {
+        let mut of_roll = requested("n1");
+        of_roll.labels_mut().insert(ROLL_LABEL.to_owned(), "kernel".to_owned());
+        if let Some(record) = &record {
+            of_roll.annotations_mut().insert(STATE.to_owned(), record.to_string());
+        }
+        let (_, printed, _) = start("n1", move |_, path| match path {
+            "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(std::slice::from_ref(&of_roll)),
+        })
+        .await;
+        let line = format!("node/n1 is already in maintenance as part of roll kernel, {expected}\n");
+        assert_eq!(printed, line, "{record:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_existing_maintenance_that_makes_no_progress_is_printed_with_its_state() {
+    let hint = "hint: `kubectl nm explain n1` shows why, and what continues the drain\n";
+    for (status, flags, state, hint) in [
+        (json!({"phase": "Failed", "lastError": "timed out"}), "", ": Failed", hint),
+        (running(40, &[("a", "m")]), "", ": Blocked", hint),
+        (json!({"phase": "Succeeded"}), "", ": Drained", ""),
+        (json!({"phase": "Running"}), "", "", ""),
+        (json!({"phase": "Failed"}), " --dry-run", "", ""),
+    ] {
+        let object = with_status("n1", status.clone());
+        let (ended, printed, _) = start(&format!("n1{flags}"), move |_, path| match path {
+            "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(std::slice::from_ref(&object)),
+        })
+        .await;
+        assert_eq!(ended.unwrap(), Exit::Done);
+        assert_eq!(printed, format!("node/n1 is already in maintenance{state}\n{hint}"), "{status}");
+    }
 }
 
 #[tokio::test]
