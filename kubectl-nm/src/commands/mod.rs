@@ -14,6 +14,7 @@ pub(crate) mod roll;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+mod stop_warnings;
 pub(crate) mod uninstall;
 pub(crate) mod version;
 pub(crate) mod watch;

@@ -1,10 +1,10 @@
 //! `kubectl nm stop`: ends the maintenance of nodes, whatever the names of the objects are.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nm_core::args::duration;
@@ -16,18 +16,19 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::ending::{NodeEnding, endings, is_of_medik8s_operator, keep_cordon};
-use nm_core::maintenance::{hooks_removed, name_unless_node, node, roll_name, status};
+use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
+use nm_core::maintenance::{name_unless_node, node, roll_name, status};
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
-use nm_core::terminal::text::{Line, Style, counted, first_names};
+use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
-use nm_roll::record::{Roll, RollNode, RollRecord};
+use nm_roll::record::RollNode;
 use nm_roll::store;
 use nm_shared::gate::ownership;
-use nm_shared::{BlockReason, Grant, Group, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
+use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
+use crate::commands::stop_warnings::{StoppedRolls, kept_by_hooks, machines, rollouts, unready};
 use crate::commands::watch;
 
 const EXAMPLES: &str = "\
@@ -120,6 +121,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     )
     .await;
     keep_rolls(cluster, &maintenances, out).await;
+    let rolls = StoppedRolls::of(&existing, &maintenances, Timestamp::now());
     let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
         // The node may be back in service already.
         Some(_) if args.keep_cordon && !ownership::keeps_cordon(object) => {
@@ -146,8 +148,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                     )));
                 }
                 if deletion == Deletion::UnderWay {
-                    let roll = of_roll(&object.maintenance, &existing);
-                    let warnings = roll.into_iter().chain(machines(&object.maintenance));
+                    let warnings = rolls.warnings(object).into_iter().chain(machines(object));
+                    let warnings = warnings.chain(rollouts(object, cluster.kubectl()));
                     let warnings = warnings.chain(unready(object)).chain(kept_by_hooks(object));
                     warnings.for_each(|warning| out.message(&warning));
                 }
@@ -193,86 +195,6 @@ async fn keep_rolls(cluster: &Cluster, stopped: &[GroupedMaintenance], out: &mut
             )));
         }
     }
-}
-
-/// What it means that the node of a roll is stopped; none if the roll was aborted, or does not need the node any more. `all` are
-/// the maintenances of the cluster.
-fn of_roll(object: &NodeMaintenance, all: &[GroupedMaintenance]) -> Option<Line> {
-    let (roll, node) = (roll_name(object)?, node(object));
-    let objects: Vec<_> = all.iter().map(|object| Arc::new(object.maintenance.clone())).collect();
-    // A roll that cannot be read may still need it.
-    let record = Roll::find(roll, &objects).ok().flatten().and_then(|roll| roll.record);
-    let has_left = |record: RollRecord| {
-        record.aborted.is_some() || record.released.iter().any(|released| released == node)
-    };
-    if record.is_some_and(has_left) {
-        return None;
-    }
-    Some(Line::new(format!(
-        "warning: node/{node} leaves roll {roll} before the node is done, so that the roll exits with code 3 even if its other \
-         nodes are done. `kubectl nm roll abort {roll}` aborts the whole roll"
-    )))
-}
-
-/// The hooks that keep the node cordoned.
-fn kept_by_hooks(object: &NodeMaintenance) -> Option<Line> {
-    let is_kept = status(object).has_begun() && !is_of_medik8s_operator(object);
-    let removed = hooks_removed(&Hook::before_return(&object.metadata)).filter(|_| is_kept)?;
-    Some(Line::new(format!("node/{}: the node stays cordoned until {removed}", node(object))))
-}
-
-/// The pods that are terminating on a node that is not Ready. The end of the maintenance does not end them.
-fn unready(object: &NodeMaintenance) -> Option<Line> {
-    let pods = status(object).blocked_pods.iter().filter(|pod| pod.reason == BlockReason::NodeNotReady);
-    let pods: Vec<String> = pods.map(|pod| pod.reference().to_string()).collect();
-    let (verb, its) = if pods.len() == 1 { ("is", "it does") } else { ("are", "they do") };
-    (!pods.is_empty()).then(|| {
-        Line::new(format!(
-            "warning: node/{} is not Ready, and {} of its pods {verb} terminating: {its} not terminate until the \
-             kubelet reports again, or the node has the taint node.kubernetes.io/out-of-service: {}",
-            node(object),
-            pods.len(),
-            first_names(&pods)
-        ))
-    })
-}
-
-/// The virtual machines that leave although the maintenance ends, and how others could be kept.
-fn machines(object: &NodeMaintenance) -> Vec<Line> {
-    let node = node(object);
-    let migrating = || status(object).migrating_pods.iter().flatten();
-    let mut leaving: BTreeSet<String> = migrating()
-        .filter(|pod| !pod.stays_on_stop)
-        .map(|pod| {
-            let target = pod.target.as_ref().map(|target| format!(" to {target}"));
-            format!("{}/{}{}", pod.namespace, pod.machine, target.unwrap_or_default())
-        })
-        .collect();
-    // What nm-reconciler may not read, it cannot keep either.
-    let unseen = status(object).blocked_pods.iter().filter(|pod| {
-        let is_of_machine =
-            matches!(pod.reason, BlockReason::MigrationNotStarted | BlockReason::MigrationFailed);
-        is_of_machine && pod.facts.migration.is_none()
-    });
-    let unseen: Vec<String> = unseen.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    let has_unseen = !unseen.is_empty();
-    leaving.extend(unseen);
-    if leaving.is_empty() {
-        return Vec::new();
-    }
-    let (count, names) = (counted(leaving.len(), "virtual machine"), leaving.into_iter().collect::<Vec<_>>());
-    let leave = if names.len() == 1 { "leaves" } else { "leave" };
-    let warning = format!("warning: {count} still {leave} node/{node}: {}", first_names(&names));
-    let has_begun = |pod: &MigratingPod| pod.migration.is_some() || pod.target.is_some();
-    let is_keepable = |pod: &MigratingPod| !pod.stays_on_stop && !has_begun(pod);
-    let hint = (has_unseen || migrating().any(is_keepable)).then(|| {
-        format!(
-            "hint: after `kubectl nm install --grant {}`, virtual machines whose migration has not \
-             started stay on the node",
-            Grant::VirtualMachines
-        )
-    });
-    [Some(warning), hint].into_iter().flatten().map(Line::new).collect()
 }
 
 #[derive(Default)]

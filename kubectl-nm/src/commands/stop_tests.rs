@@ -5,7 +5,7 @@ use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list, nodes};
 use nm_core::testing::objects::{named, requested, stopping};
 use nm_roll::record::{NODE, SETTINGS, STATE};
-use nm_shared::NodeMaintenanceStatus;
+use nm_shared::{MigratingPod, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 
 use super::*;
@@ -85,24 +85,119 @@ async fn a_node_that_is_not_in_maintenance_is_read_once() {
     assert_eq!(requests.iter().filter(|request| request.ends_with("/nodes/n7")).count(), 1, "{requests:?}");
 }
 
+/// The maintenance of a node of roll `kernel`, with this action and record of the roll.
+fn of_roll(name: &str, action: Value, node: Value, record: Option<&Value>) -> GroupedMaintenance {
+    let mut settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    settings["action"] = action;
+    let mut step = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
+    step.as_object_mut().unwrap().extend(node.as_object().cloned().unwrap_or_default());
+    let mut object = requested(name);
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
+    let annotations = [(SETTINGS, settings), (NODE, step)];
+    let annotations = annotations.into_iter().chain(record.map(|record| (STATE, record.clone())));
+    object.metadata.annotations =
+        Some(annotations.map(|(name, value)| (name.to_owned(), value.to_string())).collect());
+    GroupedMaintenance { group: Group::Medik8s, maintenance: object }
+}
+
+/// What is said of n1 if the first `stopped` of these nodes are stopped.
+fn said(all: &[GroupedMaintenance], stopped: usize) -> Vec<String> {
+    let now = "2026-01-02T03:04:35Z".parse().unwrap();
+    let rolls = StoppedRolls::of(all, &all[..stopped], now);
+    rolls.warnings(&all[0]).iter().map(ToString::to_string).collect()
+}
+
+fn runner() -> Value {
+    json!({"id": "x", "who": "ada@vm", "at": "2026-01-02T03:04:05Z"})
+}
+
+fn halt() -> Value {
+    json!({"node": "n1", "message": "its command failed", "at": "2026-01-02T03:04:05Z"})
+}
+
 #[test]
 fn a_roll_that_was_aborted_or_is_done_with_the_node_is_not_warned_of() {
-    let warned = |record: Value| {
-        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
-            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-        let step = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z"});
-        let mut object = requested("n1");
-        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
-        let annotations = [(SETTINGS, settings), (NODE, step), (STATE, record)];
-        object.metadata.annotations =
-            Some(annotations.map(|(name, value)| (name.to_owned(), value.to_string())).into());
-        let all = [GroupedMaintenance { group: Group::Medik8s, maintenance: object.clone() }];
-        of_roll(&object, &all).is_some()
-    };
+    let warned = |record: Value| !said(&[of_roll("n1", Value::Null, json!({}), Some(&record))], 1).is_empty();
     assert!(warned(json!({"revision": 1})));
     assert!(!warned(json!({"revision": 2, "aborted": "ada"})));
     assert!(!warned(json!({"revision": 2, "released": ["n1"]})));
     assert!(warned(json!("unreadable")));
+}
+
+#[test]
+fn a_node_that_leaves_a_roll_is_warned_of_by_what_becomes_of_the_roll() {
+    let leaves = "warning: node/n1 leaves roll kernel before the node is done";
+    let abort = "`kubectl nm roll abort kernel` aborts the whole roll";
+    let rest = format!("exits with code 3 even if its other nodes are done. {abort}");
+    let now = format!("{leaves}, so that the roll {rest}");
+    let later = format!("{leaves}, so that the roll, once it continues, {rest}");
+    let ends = format!("{leaves}. No other node is left in the roll, so that the roll ends");
+    for (record, stopped, expected) in [
+        (json!({"runner": runner()}), 1, &now),
+        (json!({"runner": runner(), "paused": true}), 1, &later),
+        (json!({"runner": runner(), "halt": halt()}), 1, &later),
+        (json!({}), 1, &later),
+        (json!({"halt": halt()}), 2, &ends),
+        (json!({"halt": halt(), "released": ["n2"]}), 1, &ends),
+        (json!({"runner": runner()}), 2, &ends),
+    ] {
+        let all = ["n1", "n2"].map(|name| of_roll(name, Value::Null, json!({}), Some(&record)));
+        assert_eq!(said(&all, stopped), [expected.clone()], "{record}");
+    }
+}
+
+#[test]
+fn what_runs_on_the_node_for_its_roll_is_warned_of_by_who_ends_it() {
+    let (command, job) = (json!({"run": "sleep 10"}), json!({"job": {"metadata": {"namespace": "ops"}}}));
+    let running = json!({"action": {"attempt": 2, "state": "running"}});
+    let ended = json!({"action": {"attempt": 2, "state": {"failed": "exit code 1"}}});
+    let run = json!({"runner": runner()});
+    let terminates =
+        "warning: the command of roll kernel runs on node/n1 now: the roll terminates it a few seconds later";
+    let deletes =
+        "warning: the Job of roll kernel runs on node/n1 now: the roll deletes it a few seconds later";
+    let stays = "warning: the Job of roll kernel may still run on node/n1, and nobody runs the roll: `kubectl -n ops delete job \
+                 kernel-0-1767323045-2` ends it";
+    for (action, node, record, expected) in [
+        (&command, &running, &run, Some(terminates)),
+        (&command, &running, &json!({"runner": runner(), "paused": true}), Some(terminates)),
+        (&command, &running, &json!({"runner": runner(), "aborted": "bob"}), Some(terminates)),
+        (&command, &ended, &run, None),
+        // A command ends with the program that has started it.
+        (&command, &running, &json!({}), None),
+        (&job, &running, &run, Some(deletes)),
+        (&job, &running, &json!({}), Some(stays)),
+        (&job, &json!({}), &json!({}), None),
+    ] {
+        let all = [of_roll("n1", action.clone(), node.clone(), Some(record))];
+        let leaves = |line: &String| line.contains("leaves roll");
+        let lines: Vec<String> = said(&all, 1).into_iter().filter(|line| !leaves(line)).collect();
+        assert_eq!(lines, Vec::from_iter(expected), "{action} {node} {record}");
+    }
+}
+
+#[tokio::test]
+async fn rollouts_that_the_maintenance_has_started_are_named_with_the_command_that_reverts_them() {
+    let surging = |name: &str, restarted: bool| {
+        json!({"namespace": "t4", "name": format!("{name}-7d-x"), "deployment": name, "restarted": restarted,
+            "since": "2026-01-02T03:04:05Z"})
+    };
+    let stuck = |name: &str| {
+        json!({"namespace": "t4", "name": format!("{name}-5c-x"), "reason": "DisruptionBudget", "message": "m",
+            "attempts": 0, "since": "2026-01-02T03:04:05Z", "surge": {"reason": "Stalled", "deployment": name}})
+    };
+    let of_others = json!({"surgingPods": [surging("web", false)], "blockedPods": [stuck("api")]});
+    assert_eq!(stopped(json!({}), of_others).await, "");
+    let one = stopped(json!({}), json!({"surgingPods": [surging("one", true), surging("one", true)]})).await;
+    let expected = "warning: 1 rollout that the maintenance of node/n1 has started continues: t4/one\n\
+                    hint: `kubectl -n t4 rollout undo deployment/one` reverts it\n";
+    assert_eq!(one, expected);
+    let several = json!({"surgingPods": [surging("one", true)], "blockedPods": [stuck("api")],
+        "restartedReplicaSets": [{"namespace": "t4", "name": "api-5c", "revision": 1}]});
+    let expected = "warning: 2 rollouts that the maintenance of node/n1 has started continue: t4/api, t4/one\n\
+                    hint: `kubectl -n t4 rollout undo deployment/api` reverts the rollout of t4/api\n";
+    assert_eq!(stopped(json!({}), several).await, expected);
 }
 
 #[test]

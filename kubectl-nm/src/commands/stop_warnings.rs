@@ -1,0 +1,203 @@
+//! What `kubectl nm stop` warns of: what a node leaves with its maintenance, and what continues after it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nm_core::maintenance::ending::is_of_medik8s_operator;
+use nm_core::maintenance::roll::{RollRunners, RollStanding};
+use nm_core::maintenance::{hooks_removed, node, roll_name, status, uid};
+use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::text::{Line, counted, first_names};
+use nm_roll::job;
+use nm_roll::record::{ActionState, Roll, RollNode};
+use nm_roll::settings::NodeAction;
+use nm_shared::api::surge::SurgeObstacle;
+use nm_shared::{BlockReason, Grant, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
+
+/// The rolls of a cluster, as they are before some of their nodes are stopped.
+pub(super) struct StoppedRolls<'a> {
+    /// All maintenances.
+    objects: Vec<Arc<NodeMaintenance>>,
+    /// The ones that are stopped.
+    stopped: &'a [GroupedMaintenance],
+    runners: RollRunners,
+    now: Timestamp,
+}
+
+impl<'a> StoppedRolls<'a> {
+    pub(super) fn of(all: &[GroupedMaintenance], stopped: &'a [GroupedMaintenance], now: Timestamp) -> Self {
+        let objects: Vec<_> = all.iter().map(|object| Arc::new(object.maintenance.clone())).collect();
+        let runners = RollRunners::of(objects.iter().map(|object| &**object));
+        Self { objects, stopped, runners, now }
+    }
+
+    /// What it means for the roll of a node that the node is stopped.
+    pub(super) fn warnings(&self, object: &NodeMaintenance) -> Vec<Line> {
+        let Some(name) = roll_name(object) else { return Vec::new() };
+        // A roll that cannot be read may still need the node.
+        let roll = Roll::find(name, &self.objects).ok().flatten();
+        let leaves = self.leaves(name, roll.as_ref(), node(object));
+        let runs = roll.as_ref().and_then(|roll| self.runs(roll, node(object)));
+        leaves.into_iter().chain(runs).map(Line::new).collect()
+    }
+
+    /// That the roll is not done with the node; none if the roll was aborted, or does not need the node any more.
+    fn leaves(&self, name: &str, roll: Option<&Roll>, node: &str) -> Option<String> {
+        let record = roll.and_then(|roll| roll.record.as_ref());
+        let is_released =
+            |node: &str| record.is_some_and(|record| record.released.iter().any(|released| released == node));
+        if is_released(node) || record.is_some_and(|record| record.aborted.is_some()) {
+            return None;
+        }
+        let leaves = format!("warning: node/{node} leaves roll {name} before the node is done");
+        let is_stopped = |node: &RollNode| self.stopped.iter().any(|object| uid(object) == uid(&node.object));
+        let stays =
+            |other: &RollNode| !is_stopped(other) && !other.is_leaving() && !is_released(other.node());
+        let has_absent = record.is_some_and(|record| !record.absent.is_empty());
+        if roll.is_some_and(|roll| !roll.nodes.iter().any(stays)) && !has_absent {
+            return Some(format!("{leaves}. No other node is left in the roll, so that the roll ends"));
+        }
+        let when = match self.runners.standing(name, self.now) {
+            Some(RollStanding::Paused | RollStanding::Halted | RollStanding::Abandoned) => {
+                ", once it continues,"
+            }
+            _ => "",
+        };
+        Some(format!(
+            "{leaves}, so that the roll{when} exits with code 3 even if its other nodes are done. \
+             `kubectl nm roll abort {name}` aborts the whole roll"
+        ))
+    }
+
+    /// That the command or the Job of the roll runs on the node now, and what becomes of it.
+    fn runs(&self, roll: &Roll, name: &str) -> Option<String> {
+        let node = roll.node(name)?;
+        node.record.current_action().filter(|action| action.state == ActionState::Running)?;
+        let is_run = self.runners.is_run(&roll.name, self.now);
+        match roll.settings.action_of(node.record.step)? {
+            NodeAction::Run(_) => is_run.then(|| {
+                format!(
+                    "warning: the command of roll {} runs on node/{name} now: the roll terminates it a few seconds later",
+                    roll.name
+                )
+            }),
+            NodeAction::Job(_) if is_run => Some(format!(
+                "warning: the Job of roll {} runs on node/{name} now: the roll deletes it a few seconds later",
+                roll.name
+            )),
+            NodeAction::Job(template) => {
+                let job = job::of_node(template, &roll.name, name, &node.record);
+                let part = |field: &str| shell_quoted(job["metadata"][field].as_str().unwrap_or_default()).into_owned();
+                Some(format!(
+                    "warning: the Job of roll {} may still run on node/{name}, and nobody runs the roll: \
+                     `kubectl -n {} delete job {}` ends it",
+                    roll.name,
+                    part("namespace"),
+                    part("name")
+                ))
+            }
+        }
+    }
+}
+
+/// The rollouts that the maintenance has started, which its end does not end, and the command that reverts one.
+pub(super) fn rollouts(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
+    let status = status(object);
+    let surging = status.surging_pods.iter().flatten().filter(|pod| pod.restarted);
+    let mut started: BTreeSet<(&str, &str)> =
+        surging.map(|pod| (pod.namespace.as_str(), pod.deployment.as_str())).collect();
+    // A rollout that does not proceed blocks its pods, and may proceed later.
+    let restarted = || status.restarted_replica_sets.iter().flatten();
+    started.extend(status.blocked_pods.iter().filter_map(|pod| {
+        let surge = pod.facts.surge.as_ref()?;
+        let is_stuck = matches!(surge.reason, SurgeObstacle::Stalled | SurgeObstacle::CreationFailed);
+        let is_of = |set: &str| pod.name.strip_prefix(set).is_some_and(|rest| rest.starts_with('-'));
+        let is_restarted = restarted().any(|set| set.namespace == pod.namespace && is_of(&set.name));
+        (is_stuck && is_restarted).then_some((pod.namespace.as_str(), surge.deployment.as_deref()?))
+    }));
+    let Some((namespace, deployment)) = started.first() else { return Vec::new() };
+    let names: Vec<String> =
+        started.iter().map(|(namespace, deployment)| format!("{namespace}/{deployment}")).collect();
+    let (continues, reverts) = match names.len() {
+        1 => ("continues", String::from("it")),
+        _ => ("continue", format!("the rollout of {}", names[0])),
+    };
+    let count = counted(names.len(), "rollout");
+    let undo = format!(
+        "{kubectl} -n {} rollout undo deployment/{}",
+        shell_quoted(namespace),
+        shell_quoted(deployment)
+    );
+    [
+        format!(
+            "warning: {count} that the maintenance of node/{} has started {continues}: {}",
+            node(object),
+            first_names(&names)
+        ),
+        format!("hint: `{undo}` reverts {reverts}"),
+    ]
+    .map(Line::new)
+    .into()
+}
+
+/// The hooks that keep the node cordoned.
+pub(super) fn kept_by_hooks(object: &NodeMaintenance) -> Option<Line> {
+    let is_kept = status(object).has_begun() && !is_of_medik8s_operator(object);
+    let removed = hooks_removed(&Hook::before_return(&object.metadata)).filter(|_| is_kept)?;
+    Some(Line::new(format!("node/{}: the node stays cordoned until {removed}", node(object))))
+}
+
+/// The pods that are terminating on a node that is not Ready. The end of the maintenance does not end them.
+pub(super) fn unready(object: &NodeMaintenance) -> Option<Line> {
+    let pods = status(object).blocked_pods.iter().filter(|pod| pod.reason == BlockReason::NodeNotReady);
+    let pods: Vec<String> = pods.map(|pod| pod.reference().to_string()).collect();
+    let (verb, its) = if pods.len() == 1 { ("is", "it does") } else { ("are", "they do") };
+    (!pods.is_empty()).then(|| {
+        Line::new(format!(
+            "warning: node/{} is not Ready, and {} of its pods {verb} terminating: {its} not terminate until the \
+             kubelet reports again, or the node has the taint node.kubernetes.io/out-of-service: {}",
+            node(object),
+            pods.len(),
+            first_names(&pods)
+        ))
+    })
+}
+
+/// The virtual machines that leave although the maintenance ends, and how others could be kept.
+pub(super) fn machines(object: &NodeMaintenance) -> Vec<Line> {
+    let node = node(object);
+    let migrating = || status(object).migrating_pods.iter().flatten();
+    let mut leaving: BTreeSet<String> = migrating()
+        .filter(|pod| !pod.stays_on_stop)
+        .map(|pod| {
+            let target = pod.target.as_ref().map(|target| format!(" to {target}"));
+            format!("{}/{}{}", pod.namespace, pod.machine, target.unwrap_or_default())
+        })
+        .collect();
+    // What nm-reconciler may not read, it cannot keep either.
+    let unseen = status(object).blocked_pods.iter().filter(|pod| {
+        let is_of_machine =
+            matches!(pod.reason, BlockReason::MigrationNotStarted | BlockReason::MigrationFailed);
+        is_of_machine && pod.facts.migration.is_none()
+    });
+    let unseen: Vec<String> = unseen.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let has_unseen = !unseen.is_empty();
+    leaving.extend(unseen);
+    if leaving.is_empty() {
+        return Vec::new();
+    }
+    let (count, names) = (counted(leaving.len(), "virtual machine"), leaving.into_iter().collect::<Vec<_>>());
+    let leave = if names.len() == 1 { "leaves" } else { "leave" };
+    let warning = format!("warning: {count} still {leave} node/{node}: {}", first_names(&names));
+    let has_begun = |pod: &MigratingPod| pod.migration.is_some() || pod.target.is_some();
+    let is_keepable = |pod: &MigratingPod| !pod.stays_on_stop && !has_begun(pod);
+    let hint = (has_unseen || migrating().any(is_keepable)).then(|| {
+        format!(
+            "hint: after `kubectl nm install --grant {}`, virtual machines whose migration has not \
+             started stay on the node",
+            Grant::VirtualMachines
+        )
+    });
+    [Some(warning), hint].into_iter().flatten().map(Line::new).collect()
+}
