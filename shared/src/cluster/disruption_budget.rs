@@ -78,9 +78,10 @@ impl Budget {
         &self.version
     }
 
-    /// Whether it guards a pod of its namespace.
+    /// Whether it guards a pod: it selects it, and both are in the same namespace.
     pub fn guards(&self, pod: &DrainPod) -> bool {
-        self.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
+        let selects = |selector: &Selector| selector.matches(&pod.labels);
+        pod::names(pod).namespace == self.version.key.namespace && self.selector.as_ref().is_some_and(selects)
     }
 
     /// The number of disruptions that the budget allows; 0 while its controller has not processed its latest spec, as in the API server.

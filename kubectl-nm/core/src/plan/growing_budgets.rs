@@ -170,12 +170,24 @@ mod tests {
     }
 
     async fn read_of(budget: &PodDisruptionBudget, answer: (u16, Value)) -> Option<bool> {
+        read_beside(&[], budget, answer).await
+    }
+
+    /// With pods of the same labels in other namespaces, whose workloads must not be read.
+    async fn read_beside(
+        others: &[&str],
+        budget: &PodDisruptionBudget,
+        answer: (u16, Value),
+    ) -> Option<bool> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6c4", "uid": "o", "controller": true});
-        let pod = json!({"metadata": {"namespace": "shop", "name": "web-6c4-a", "uid": "u", "labels": {"app": "web"},
-            "ownerReferences": [owner]}, "spec": {"nodeName": "n1", "containers": []}});
-        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
+        let pod = |namespace: &&str| {
+            let pod = json!({"metadata": {"namespace": namespace, "name": "web-6c4-a", "uid": "u", "labels": {"app": "web"},
+                "ownerReferences": [owner]}, "spec": {"nodeName": "n1", "containers": []}});
+            let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod).unwrap();
+            pod.into()
+        };
         let mut pods = SnapshotPods::default();
-        pods.planned.insert("n1".into(), vec![pod.into()]);
+        pods.planned.insert("n1".into(), others.iter().chain([&"shop"]).map(pod).collect());
         let (cluster, _) = cluster(move |_, path| {
             assert_eq!(path, "/apis/apps/v1/namespaces/shop/replicasets/web-6c4");
             answer.clone()
@@ -204,6 +216,14 @@ mod tests {
             None,
             "something else has made its pod"
         );
+    }
+
+    #[tokio::test]
+    async fn workloads_of_other_namespaces_with_the_same_labels_do_not_make_a_budget_grow() {
+        let all =
+            json!({"metadata": {"name": "web-6c4"}, "spec": {"replicas": 1}, "status": {"replicas": 1}});
+        let alone = read_beside(&["bank", "media"], &budget(&json!(1), 1), (200, all)).await;
+        assert_eq!(alone, Some(false), "all of its pods are there, and it demands all of them");
     }
 
     #[test]
