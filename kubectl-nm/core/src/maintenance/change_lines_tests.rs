@@ -108,7 +108,7 @@ fn every_pod_is_reported_only_on_request() {
             none.clone(),
             turn,
             vec![format!(
-                "waiting shop/cart-1 since {since}: BudgetTurn: budget cart allows it when 1 more of its pods is Ready"
+                "waiting shop/cart-1 since {since}: BudgetTurn: budget cart allows the next eviction when 1 more of its pods is Ready"
             )],
         ),
         (
@@ -144,11 +144,13 @@ fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
         let object = with_status("n1", waits(healthy, ahead));
         wait_progress(&status(&object).waiting_pods.as_ref().unwrap()[0])
     };
-    assert_eq!(progress(4, 0), "BudgetTurn: budget cart allows it when 1 more of its pods is Ready");
-    let many =
-        "BudgetTurn: budget cart allows it when 3 more of its pods are Ready, after 2 other pods of the node";
+    assert_eq!(
+        progress(4, 0),
+        "BudgetTurn: budget cart allows the next eviction when 1 more of its pods is Ready"
+    );
+    let many = "BudgetTurn: budget cart allows the next eviction when 3 more of its pods are Ready, after 2 other pods of the node";
     assert_eq!(progress(2, 2), many);
-    let replaced = "BudgetTurn: budget cart allows it when evicted pods have been replaced, after 1 other pod of the node";
+    let replaced = "BudgetTurn: budget cart allows the next eviction when evicted pods have been replaced, after 1 other pod of the node";
     assert_eq!(progress(5, 1), replaced);
 }
 

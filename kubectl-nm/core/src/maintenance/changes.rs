@@ -186,7 +186,8 @@ pub fn attached_volume(volume: &AttachedVolume) -> Line {
     }
 }
 
-/// `Completing, evicted at 2026-01-02T04:04:05Z`, or `BudgetTurn: budget cart allows it when 1 more of its pods is Ready`.
+/// `Completing, evicted at 2026-01-02T04:04:05Z`, or `BudgetTurn: budget cart allows the next eviction when 1 more of its pods is
+/// Ready`.
 pub fn wait_progress(pod: &WaitingPod) -> String {
     let reason = pod.reason.as_str();
     match (&pod.until, pod.reason) {
@@ -221,7 +222,8 @@ fn missing(budget: &BudgetFacts) -> Option<i32> {
     Some(budget.desired_healthy? + 1 - budget.current_healthy?)
 }
 
-/// `budget cart allows it when 1 more of its pods is Ready, after 2 other pods of the node`.
+/// `budget cart allows the next eviction when 1 more of its pods is Ready, after 2 other pods of the node`. Which pod is next
+/// is not known: pods of other nodes may wait for the budget, too.
 fn budget_turn(pod: &WaitingPod) -> String {
     let name =
         pod.budget.as_ref().map_or_else(|| "its budget".to_owned(), |it| format!("budget {}", it.name));
@@ -234,7 +236,7 @@ fn budget_turn(pod: &WaitingPod) -> String {
         ..=0 => String::new(),
         ahead => format!(", after {}", others_of_node(ahead)),
     };
-    format!("{name} allows it {when}{after}")
+    format!("{name} allows the next eviction {when}{after}")
 }
 
 /// `1 other pod of the node`.

@@ -439,7 +439,7 @@ fn a_budget_that_lacks_a_ready_pod_elsewhere_is_waited_for_without_promising_rou
     let planned = |now, healthy, pods: &[&str]| of(now, healthy, pods.iter().map(ready).collect());
     let alone = planned(0, 2, &["db-0"]);
     assert!(
-        alone.contains("budget shop/db allows its eviction once 1 more of its pods is Ready\n"),
+        alone.contains("budget shop/db allows the next eviction once 1 more of its pods is Ready\n"),
         "{alone}"
     );
     let line = "budget shop/db (1 pod) allows no eviction now: the first once 1 more of its pods is Ready\n";

@@ -123,7 +123,8 @@ fn turn(budget: &BudgetKey, report: &PlanReport) -> String {
     if guards.any(|guard| guard.budget == *budget && guard.now > 0) {
         return format!("budget {budget} allows its eviction after those of other pods");
     }
-    format!("budget {budget} allows its eviction {}", once_ready(budget, report))
+    // Of several pods that wait for it, only one is next.
+    format!("budget {budget} allows the next eviction {}", once_ready(budget, report))
 }
 
 /// `once 1 more of its pods is Ready`, of a budget that allows no eviction now.
