@@ -40,6 +40,7 @@ fn is_evicted(expected: &PodForecast) -> bool {
         PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_) => true,
         PodOutcome::Stays(_)
         | PodOutcome::Terminating
+        | PodOutcome::DeletedWithNamespace
         | PodOutcome::Migrated
         | PodOutcome::Completes(_)
         | PodOutcome::Surges(_)

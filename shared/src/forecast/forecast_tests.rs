@@ -59,6 +59,7 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
     let word = |expected: &PodForecast| match &expected.fate {
         PodOutcome::Stays(_) => "stays",
         PodOutcome::Terminating => "ends",
+        PodOutcome::DeletedWithNamespace => "ends with its namespace",
         PodOutcome::Evicted => "goes",
         PodOutcome::Migrated => "migrates",
         PodOutcome::Completes(_) => "completes",
@@ -217,6 +218,14 @@ fn without_an_answer_the_budgets_decide_and_the_reason_is_counted() {
     }
     let failed = [("a", EvictionOutcome::Unknown("failed calling webhook \"w\"".into()))];
     assert_eq!(words(&forecast(vec![planned("n1", carts(&["a"]))], &[], &failed)), ["ServerError"]);
+}
+
+#[test]
+fn a_pod_whose_namespace_is_deleted_is_not_blocked_and_not_replaced() {
+    let found =
+        forecast(vec![planned("n1", carts(&["a"]))], &[], &[("a", EvictionOutcome::NamespaceTerminating)]);
+    assert_eq!(words(&found), ["ends with its namespace"]);
+    assert!(!found.pods[0].leaves && !found.pods[0].is_replaced(), "{found:?}");
 }
 
 #[test]

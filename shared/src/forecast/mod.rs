@@ -107,6 +107,8 @@ pub enum PodOutcome {
     Stays(StayReason),
     /// The pod is already terminating.
     Terminating,
+    /// The pod is deleted with its namespace, whose evictions are refused and whose pods nothing replaces.
+    DeletedWithNamespace,
     /// The pod is evicted at once.
     Evicted,
     /// KubeVirt migrates its virtual machine.
@@ -336,6 +338,9 @@ impl DrainPreview {
             };
             let standing = pod_state::standing(planned, &known, now);
             let fate = match (standing.state, standing.blocker) {
+                (_, Some(blocker)) if blocker.reason == BlockReason::NamespaceTerminating => {
+                    PodOutcome::DeletedWithNamespace
+                }
                 (_, Some(blocker)) if node.deletes() && is_refused(planned, blocker.reason) => {
                     PodOutcome::Deleted(blocker)
                 }
@@ -357,7 +362,11 @@ impl DrainPreview {
             };
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
-            let leaves = is_asked(planned) || matches!(fate, PodOutcome::Completes(Some(_)));
+            let leaves = match fate {
+                PodOutcome::DeletedWithNamespace => false,
+                PodOutcome::Completes(Some(_)) => true,
+                _ => is_asked(planned),
+            };
             let returns = leaves && is_replaced(&planned.pod) && node.cordon_tolerated.contains(uid);
             forecast.pods.push(PodForecast {
                 node: node.node.clone(),

@@ -48,7 +48,9 @@ fn serves(expected: &PodForecast) -> bool {
 fn leaves_unreplaced(outcome: &PodOutcome) -> bool {
     match outcome {
         PodOutcome::Evicted | PodOutcome::Deleted(_) | PodOutcome::Terminating => true,
-        PodOutcome::Stays(_)
+        // The drain does not cause the deletion of a namespace.
+        PodOutcome::DeletedWithNamespace
+        | PodOutcome::Stays(_)
         | PodOutcome::Migrated
         | PodOutcome::Completes(_)
         | PodOutcome::Surges(_)

@@ -39,6 +39,20 @@ fn a_drain_that_harms_nothing_has_no_lines() {
 }
 
 #[test]
+fn pods_of_a_namespace_that_is_deleted_are_no_harm_and_need_no_capacity() {
+    let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
+    snapshot.nodes.as_mut().unwrap()[1].status = None;
+    let report = report(&["n1"], None, snapshot, &[("db-0", EvictionOutcome::NamespaceTerminating)]);
+    assert_eq!(shown(&report), [""; 0]);
+    assert!(!report.is_blocked() && !report.lacks_capacity());
+    let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+    assert!(
+        plan[1].contains("terminating   its namespace is being deleted, together with the pod"),
+        "{plan:?}"
+    );
+}
+
+#[test]
 fn lost_data_and_pods_without_a_controller_are_harms() {
     let mut snapshot = harmless();
     let pods = vec![pod("db-0", &scratch()), bare("bare"), bare("other")];

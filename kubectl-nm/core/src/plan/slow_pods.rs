@@ -80,6 +80,7 @@ fn is_waited_for(expected: &PodForecast) -> bool {
         // Those that are blocked, or end on their own, take longer for other reasons.
         PodOutcome::Stays(_)
         | PodOutcome::Terminating
+        | PodOutcome::DeletedWithNamespace
         | PodOutcome::Migrated
         | PodOutcome::Completes(_)
         | PodOutcome::Blocked(_) => false,

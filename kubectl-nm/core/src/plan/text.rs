@@ -55,7 +55,7 @@ fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 fn rank(outcome: &PodOutcome) -> u8 {
     match outcome {
         PodOutcome::Stays(_) => 0,
-        PodOutcome::Terminating => 1,
+        PodOutcome::Terminating | PodOutcome::DeletedWithNamespace => 1,
         PodOutcome::Evicted => 2,
         PodOutcome::Migrated => 3,
         PodOutcome::Completes(_) => 4,
@@ -74,7 +74,7 @@ fn is_finished(forecast: &PodForecast) -> bool {
 pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     match outcome {
         PodOutcome::Stays(_) => ("staying", Style::Dim),
-        PodOutcome::Terminating => ("terminating", Style::Plain),
+        PodOutcome::Terminating | PodOutcome::DeletedWithNamespace => ("terminating", Style::Plain),
         PodOutcome::Evicted => ("evicted", Style::Good),
         PodOutcome::Migrated => ("migrated", Style::Good),
         PodOutcome::Completes(_) => ("completing", Style::Busy),
@@ -90,6 +90,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Stays(reason) => vec![stay_words(&forecast.pod, *reason)],
         PodOutcome::Evicted if is_finished(forecast) => vec![String::from("finished before")],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
+        PodOutcome::DeletedWithNamespace => {
+            vec![String::from("its namespace is being deleted, together with the pod")]
+        }
         PodOutcome::Migrated if forecast.is_left_to_others => vec![String::from(
             "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
         )],
