@@ -108,10 +108,11 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
             }
         }
     }
-    Ok(match (report.is_blocked() || report.lacks_capacity(), &report.forecast) {
-        (true, _) => Exit::Failed,
-        (false, None) => Exit::Error,
-        (false, Some(_)) => Exit::Done,
+    Ok(match report.blocks() {
+        Some(true) => Exit::Failed,
+        _ if report.lacks_capacity() => Exit::Failed,
+        None => Exit::Error,
+        Some(false) => Exit::Done,
     })
 }
 

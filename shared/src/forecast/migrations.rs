@@ -72,6 +72,7 @@ mod tests {
             fate,
             warnings: vec![Warning::LocalStorage],
             leaves: true,
+            is_unanswered: false,
             deleted_after: None,
             guarded_by: None,
             returning: None,

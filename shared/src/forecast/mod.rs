@@ -81,6 +81,8 @@ pub struct PodForecast {
     pub warnings: Vec<Warning>,
     /// Whether it is to be evicted, now or later.
     pub leaves: bool,
+    /// Whether the API server gave no answer to its eviction that applies to a real one.
+    pub is_unanswered: bool,
     /// After how many seconds of refusals it is deleted; none if it never is.
     pub deleted_after: Option<i64>,
     /// The budget that guards it.
@@ -298,13 +300,12 @@ impl DrainPreview {
         forecast.budgets = guards.values_mut().map(BudgetForecast::counted).collect();
         for (node, planned) in self.planned() {
             let uid = pod::uid(&planned.pod);
-            let answer = answers.get(uid).filter(|answer| match why_no_answer(answer) {
-                Some(why) => {
-                    *forecast.unanswered.entry(why).or_default() += 1;
-                    false
-                }
-                None => true,
-            });
+            let no_answer = answers.get(uid).and_then(why_no_answer);
+            let is_unanswered = no_answer.is_some();
+            let answer = answers.get(uid).filter(|_| !is_unanswered);
+            if let Some(why) = no_answer {
+                *forecast.unanswered.entry(why).or_default() += 1;
+            }
             let opinion = opinions.get(uid);
             // The drain would wait for its turn too.
             let moves =
@@ -375,6 +376,7 @@ impl DrainPreview {
                 deleted_after: waits.then_some(node.drain.delete_after_seconds),
                 warnings: planned.warnings.clone(),
                 leaves,
+                is_unanswered,
                 guarded_by: guarded.remove(uid),
                 returning: returns.then_some(node.drain.returning_pods),
                 is_left_to_others: false,

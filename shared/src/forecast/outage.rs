@@ -84,6 +84,7 @@ mod tests {
             fate,
             warnings: Vec::new(),
             leaves: true,
+            is_unanswered: false,
             deleted_after: None,
             guarded_by: None,
             returning: None,

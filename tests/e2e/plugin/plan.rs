@@ -289,6 +289,13 @@ async fn data_without_read_access_is_named_and_left_out() {
         ],
     );
     access.revoke(&cluster).await;
+
+    let lists = ["nodes", "pods", "daemonsets.apps", "deployments.apps"];
+    let access = MaintenanceAccess::grant_with(&cluster, &account, &lists).await;
+    let planned = plugin_of(&kubeconfig, &["plan", node]).await;
+    assert_eq!(planned.code, Some(1), "a budget may block the pod: {planned:?}");
+    assert!(planned.stdout.contains("1 node, 2 pods: 1 unknown, 1 staying\n"), "{planned:?}");
+    access.revoke(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,6 +48,7 @@ pub struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     /// The disruption budgets; empty without access.
     pub budgets: Vec<PodDisruptionBudget>,
+    pub(super) are_budgets_known: bool,
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
     pub(crate) volumes: Volumes,
@@ -146,6 +147,7 @@ impl ClusterSnapshot {
             names: sets.unwrap_or_default(),
             ..DaemonSets::default()
         };
+        let are_budgets_known = budgets.is_some();
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
         let growing = growing_budgets::read(pods.as_ref(), &budgets, cluster);
         let growing = if_permitted(within(limit, growing).await, "whether budgets lack pods", &mut unknown)?;
@@ -167,6 +169,7 @@ impl ClusterSnapshot {
             pods,
             daemon_sets,
             budgets,
+            are_budgets_known,
             growing: growing.unwrap_or_default(),
             volumes,
             machines,

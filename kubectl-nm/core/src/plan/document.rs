@@ -29,7 +29,7 @@ pub fn document(report: &PlanReport) -> Value {
     json!({
         "kind": "Plan",
         "version": PLAN_VERSION,
-        "blocked": forecast.map(|_| report.is_blocked()).or(report.is_blocked().then_some(true)),
+        "blocked": report.blocks(),
         "nodes": report.nodes.iter().map(node).collect::<Vec<_>>(),
         "pods": pods,
         "budgets": budgets,
@@ -70,7 +70,7 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
         "node": forecast.node,
         "namespace": namespace,
         "name": name,
-        "outcome": text::outcome(&forecast.fate).0,
+        "outcome": text::outcome(forecast, report).0,
         "details": text::details(forecast, report),
         "reason": reason,
         "waitsForBudget": budget,

@@ -67,6 +67,7 @@ pub struct PlanReport {
     pub(crate) slow: Vec<SlowPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
+    are_budgets_known: bool,
     /// Whether refused pods are to be deleted, and nm-reconciler may not do that.
     pub(crate) is_deletion_denied: bool,
 }
@@ -220,6 +221,7 @@ impl PlanReport {
             lacking,
             slow,
             growing,
+            are_budgets_known: snapshot.are_budgets_known,
             is_deletion_denied,
         }
     }
@@ -229,6 +231,24 @@ impl PlanReport {
         let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
         self.nodes.iter().any(|node| node.refusal.is_some())
             || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
+    }
+
+    /// Whether anything would block the drain; none if that is not known.
+    pub fn blocks(&self) -> Option<bool> {
+        let mut pods = self.forecast.as_ref().map(|forecast| forecast.pods.iter());
+        if self.is_blocked() {
+            return Some(true);
+        }
+        let is_unknown = pods.as_mut()?.any(|expected| self.is_unknown(expected));
+        (!is_unknown).then_some(false)
+    }
+
+    /// Whether neither the budgets nor the API server show what would happen to a pod that is to be evicted.
+    pub(crate) fn is_unknown(&self, expected: &PodForecast) -> bool {
+        !self.are_budgets_known
+            && expected.is_unanswered
+            && expected.fate == PodOutcome::Evicted
+            && !pod::is_finished(&expected.pod)
     }
 
     /// Whether a budget may count more pods in a moment.

@@ -57,6 +57,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         pods: Some(known),
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
+        are_budgets_known: true,
         growing: BTreeMap::new(),
         volumes: Volumes::default(),
         machines: Vec::new(),
@@ -416,6 +417,28 @@ fn without_access_to_pods_the_plan_is_unknown() {
     assert_eq!(document["unknown"].as_array().map(Vec::len), Some(1));
     let nothing = report(&["n1"], None, snapshot(&["n1", "n2"], vec![]), &[]);
     assert_eq!(lines(&nothing), "1 node, 0 pods\nNothing would block the drain. Nothing was changed.\n");
+}
+
+#[test]
+fn a_pod_is_unknown_if_neither_the_budgets_nor_the_answer_to_its_eviction_are_known() {
+    let of = |are_budgets_known, answer| {
+        let pods = vec![pod("db-0", &json!({"name": "v"}))];
+        let snapshot = ClusterSnapshot { are_budgets_known, ..snapshot(&["n1", "n2"], pods) };
+        report(&["n1"], None, snapshot, &[("db-0", answer)])
+    };
+    let denied = || EvictionOutcome::Forbidden("you may not".into());
+    let unknown = of(false, denied());
+    assert_eq!((unknown.is_blocked(), unknown.blocks()), (false, None));
+    let text = lines(&unknown);
+    assert!(text.contains("shop/db-0   unknown\n"), "{text}");
+    let last =
+        "1 node, 1 pod: 1 unknown\nIt is unknown whether the drain would be blocked. Nothing was changed.\n";
+    assert!(text.ends_with(last), "{text}");
+    let document = document::document(&unknown);
+    assert_eq!((&document["blocked"], &document["pods"][0]["outcome"]), (&Value::Null, &json!("unknown")));
+    for known in [of(true, denied()), of(false, EvictionOutcome::Accepted)] {
+        assert_eq!(known.blocks(), Some(false), "{}", lines(&known));
+    }
 }
 
 #[test]

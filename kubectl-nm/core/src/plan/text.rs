@@ -34,12 +34,12 @@ pub fn lines(report: &PlanReport) -> Vec<Line> {
 
 fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     let mut pods: Vec<&PodForecast> = forecast.pods.iter().collect();
-    pods.sort_by_key(|forecast| rank(&forecast.fate));
+    pods.sort_by_key(|forecast| rank(forecast, report));
     let rows: Vec<Vec<(Style, String)>> = pods
         .into_iter()
         .map(|forecast| {
             let (word, style) =
-                if is_finished(forecast) { ("deleted", Style::Good) } else { outcome(&forecast.fate) };
+                if is_finished(forecast) { ("deleted", Style::Good) } else { outcome(forecast, report) };
             vec![
                 (Style::Plain, forecast.node.clone()),
                 (Style::Plain, pod::reference(&forecast.pod).to_string()),
@@ -52,8 +52,9 @@ fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 }
 
 /// What needs more attention comes later, next to the summary.
-fn rank(outcome: &PodOutcome) -> u8 {
-    match outcome {
+fn rank(forecast: &PodForecast, report: &PlanReport) -> u8 {
+    match &forecast.fate {
+        PodOutcome::Evicted if report.is_unknown(forecast) => 7,
         PodOutcome::Stays(_) => 0,
         PodOutcome::Terminating | PodOutcome::DeletedWithNamespace => 1,
         PodOutcome::Evicted => 2,
@@ -61,8 +62,8 @@ fn rank(outcome: &PodOutcome) -> u8 {
         PodOutcome::Completes(_) => 4,
         PodOutcome::Surges(_) => 5,
         PodOutcome::WaitsForBudget(_) => 6,
-        PodOutcome::Deleted(_) => 7,
-        PodOutcome::Blocked(_) => 8,
+        PodOutcome::Deleted(_) => 8,
+        PodOutcome::Blocked(_) => 9,
     }
 }
 
@@ -71,8 +72,9 @@ fn is_finished(forecast: &PodForecast) -> bool {
     forecast.fate == PodOutcome::Evicted && pod::is_finished(&forecast.pod)
 }
 
-pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
-    match outcome {
+pub(crate) fn outcome(forecast: &PodForecast, report: &PlanReport) -> (&'static str, Style) {
+    match &forecast.fate {
+        PodOutcome::Evicted if report.is_unknown(forecast) => ("unknown", Style::Busy),
         PodOutcome::Stays(_) => ("staying", Style::Dim),
         PodOutcome::Terminating | PodOutcome::DeletedWithNamespace => ("terminating", Style::Plain),
         PodOutcome::Evicted => ("evicted", Style::Good),
@@ -239,11 +241,10 @@ fn findings(report: &PlanReport) -> Vec<Line> {
 
 fn verdict(report: &PlanReport) -> Line {
     let line = Line::default();
-    if report.is_blocked() {
-        return line.with(Style::Bad, "The drain would be blocked.");
-    }
-    if report.forecast.is_none() {
-        return line.with(Style::Busy, "It is unknown whether the drain would be blocked.");
+    match report.blocks() {
+        Some(true) => return line.with(Style::Bad, "The drain would be blocked."),
+        None => return line.with(Style::Busy, "It is unknown whether the drain would be blocked."),
+        Some(false) => {}
     }
     let (style, verdict) = match report.unknown.is_empty() {
         true if !report.unready.is_empty() => (Style::Bad, "Nothing would block the evictions"),
@@ -273,7 +274,7 @@ fn totals(report: &PlanReport) -> Line {
     let mut counts: Vec<(u8, &str, usize)> = Vec::new();
     for forecast in &forecast.pods {
         let finished = is_finished(forecast).then_some("deleted (finished before)");
-        let (rank, word) = (rank(&forecast.fate), finished.unwrap_or(outcome(&forecast.fate).0));
+        let (rank, word) = (rank(forecast, report), finished.unwrap_or(outcome(forecast, report).0));
         match counts.iter_mut().find(|(known, of, _)| (*known, *of) == (rank, word)) {
             Some((_, _, count)) => *count += 1,
             None => counts.push((rank, word, 1)),
