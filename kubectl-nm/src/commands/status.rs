@@ -210,7 +210,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     let is_verbose = out.is_verbose();
     let mut details: Vec<Line> = objects.iter().flat_map(|object| details(object, is_verbose)).collect();
     let left_out = details.split_off(if is_verbose { details.len() } else { MAX_DETAILS.min(details.len()) });
-    details.iter().for_each(|line| out.wrapped_message(line));
+    for line in &details {
+        out.wrapped_message(line);
+    }
     if !left_out.is_empty() {
         let lines = counted(left_out.len(), "more line");
         out.message(&Line::new(format!("{lines} about pods and volumes left out; -v shows all")));

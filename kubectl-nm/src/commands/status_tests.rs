@@ -347,7 +347,7 @@ fn the_table_of_many_blocked_pods_stays_in_sight_unless_each_is_asked_for() {
             serde_json::json!({"namespace": namespace, "name": name, "reason": reason, "message": "m",
                 "since": since, "attempts": 1})
         };
-        let pods: Vec<serde_json::Value> = (0..16).map(pod).collect();
+        let pods: Vec<Value> = (0..16).map(pod).collect();
         with_status(
             node,
             serde_json::json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 16}}),

@@ -31,7 +31,7 @@ use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, StayReason, Verdict, Warning};
-use crate::drain::pod_state::{self, PodContext};
+use crate::drain::pod_state::{self, PodContext, PodStanding};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 
@@ -338,29 +338,8 @@ impl DrainPreview {
                 withheld: false,
             };
             let standing = pod_state::standing(planned, &known, now);
-            let fate = match (standing.state, standing.blocker) {
-                (_, Some(blocker)) if blocker.reason == BlockReason::NamespaceTerminating => {
-                    PodOutcome::DeletedWithNamespace
-                }
-                (_, Some(blocker)) if node.deletes() && is_refused(planned, blocker.reason) => {
-                    PodOutcome::Deleted(blocker)
-                }
-                (_, Some(blocker)) => PodOutcome::Blocked(blocker),
-                (PodState::Terminating, _) => PodOutcome::Terminating,
-                (PodState::Migrating, _) => PodOutcome::Migrated,
-                (PodState::Surging, _) => PodOutcome::Surges(replaced_by.unwrap_or(ReplacedBy::Restart)),
-                (PodState::Waiting, _) if planned.verdict == Verdict::AwaitCompletion => {
-                    PodOutcome::Completes(node.completion_limit())
-                }
-                (PodState::Waiting | PodState::Evicting, _) => match opinion.filter(|_| waits) {
-                    Some(block) => PodOutcome::WaitsForBudget(block.budget.clone()),
-                    None => PodOutcome::Evicted,
-                },
-                (PodState::Staying | PodState::Gone | PodState::Blocked, _) => match planned.verdict {
-                    Verdict::Stay(reason) => PodOutcome::Stays(reason),
-                    _ => PodOutcome::Evicted,
-                },
-            };
+            let waits_for = opinion.filter(|_| waits).map(|block| &block.budget);
+            let fate = outcome(standing, node, planned, replaced_by, waits_for);
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
             let leaves = match fate {
@@ -387,6 +366,39 @@ impl DrainPreview {
 
     fn planned(&self) -> impl Iterator<Item = (&PlannedNode, &PlannedPod)> {
         self.nodes.iter().flat_map(|(node, plan)| plan.pods.iter().map(move |planned| (node, planned)))
+    }
+}
+
+/// What becomes of a pod that stands like this. `waits_for`: the budget that allows its eviction once others have been replaced.
+fn outcome(
+    standing: PodStanding,
+    node: &PlannedNode,
+    planned: &PlannedPod,
+    replaced_by: Option<ReplacedBy>,
+    waits_for: Option<&BudgetKey>,
+) -> PodOutcome {
+    match (standing.state, standing.blocker) {
+        (_, Some(blocker)) if blocker.reason == BlockReason::NamespaceTerminating => {
+            PodOutcome::DeletedWithNamespace
+        }
+        (_, Some(blocker)) if node.deletes() && is_refused(planned, blocker.reason) => {
+            PodOutcome::Deleted(blocker)
+        }
+        (_, Some(blocker)) => PodOutcome::Blocked(blocker),
+        (PodState::Terminating, _) => PodOutcome::Terminating,
+        (PodState::Migrating, _) => PodOutcome::Migrated,
+        (PodState::Surging, _) => PodOutcome::Surges(replaced_by.unwrap_or(ReplacedBy::Restart)),
+        (PodState::Waiting, _) if planned.verdict == Verdict::AwaitCompletion => {
+            PodOutcome::Completes(node.completion_limit())
+        }
+        (PodState::Waiting | PodState::Evicting, _) => match waits_for {
+            Some(budget) => PodOutcome::WaitsForBudget(budget.clone()),
+            None => PodOutcome::Evicted,
+        },
+        (PodState::Staying | PodState::Gone | PodState::Blocked, _) => match planned.verdict {
+            Verdict::Stay(reason) => PodOutcome::Stays(reason),
+            _ => PodOutcome::Evicted,
+        },
     }
 }
 

@@ -37,6 +37,7 @@ use crate::plan::unread::Unread;
 
 /// The objects as they are when the plan is made.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub struct ClusterSnapshot {
     /// All nodes; none without access.
     pub nodes: Option<Vec<Node>>,
@@ -48,6 +49,7 @@ pub struct ClusterSnapshot {
     pub(crate) daemon_sets: DaemonSets,
     /// The disruption budgets; empty without access.
     pub budgets: Vec<PodDisruptionBudget>,
+    /// Whether they could be read.
     pub(super) are_budgets_known: bool,
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
