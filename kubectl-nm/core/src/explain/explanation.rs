@@ -138,14 +138,17 @@ fn announce_deletion(
     }
 }
 
-/// Without a timeout, a drain that failed would fail again for the causes that are left.
-fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause]) {
+/// `remove the timeout, and the drain continues`: what has to be done beside the pods' own causes; none unless the drain has timed
+/// out.
+pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
     let drained = condition(maintenance, ConditionType::Drained);
     let has_timed_out = drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut);
-    if State::of(maintenance) != State::Failed || !has_timed_out || blocked.is_empty() {
-        return;
-    }
-    let continues = continues_after_timeout(maintenance);
+    (State::of(maintenance) == State::Failed && has_timed_out).then(|| continues_after_timeout(maintenance))
+}
+
+/// Without a timeout, a drain that failed would fail again for the causes that are left.
+fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause]) {
+    let Some(continues) = continues(maintenance).filter(|_| !blocked.is_empty()) else { return };
     cause.advice = if blocked.iter().all(|cause| cause.passes) {
         format!("What blocked the drain is over: {continues}")
     } else {

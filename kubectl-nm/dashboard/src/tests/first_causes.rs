@@ -8,13 +8,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
 use nm_core::maintenance::ROLL_LABEL;
-use nm_core::maintenance::roll::STATE;
-use nm_core::testing::objects::with_status;
+use nm_core::maintenance::roll::{RollRunners, STATE};
+use nm_core::testing::objects::{running, with_status};
 use nm_shared::PodReference;
 use serde_json::json;
 
 use crate::message::{Effect, Message};
 use crate::model::Model;
+use crate::model::panes::advice::remedy_of_blocked;
 use crate::tests::scenes::{node, now, options, send};
 use crate::update::causes::known_of;
 
@@ -167,4 +168,19 @@ fn the_time_that_is_left_is_that_of_the_moment_when_it_is_drawn() {
     assert!(left(&model).contains("6s of its grace period"), "{}", left(&model));
     let effects = tick(&mut model, 21);
     assert!(matches!(effects[..], [Effect::ReadCauses { .. }]), "the pod may be gone: {effects:?}");
+}
+
+#[test]
+fn what_blocks_a_drain_that_has_timed_out_is_not_all_that_has_to_be_done() {
+    let advice = |phase: &str| {
+        let mut status = running(40, &[("cart-0", "m")]);
+        status["phase"] = json!(phase);
+        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+            "lastTransitionTime": now()}]);
+        let object = with_status("worker-07", status);
+        remedy_of_blocked(&object, &RollRunners::default(), "kubectl", now()).unwrap().1.advice
+    };
+    let continues = "; then remove the timeout, and the drain continues";
+    assert!(advice("Failed").ends_with(continues), "{}", advice("Failed"));
+    assert!(!advice("Running").contains("timeout"), "{}", advice("Running"));
 }

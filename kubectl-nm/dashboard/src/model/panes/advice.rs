@@ -50,12 +50,13 @@ impl Model {
         if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
             let what =
                 cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
+            let remedy = Remedy {
+                advice: cause.advice.clone(),
+                command: cause.commands.first().cloned().unwrap_or_default(),
+            };
             return Some((
                 of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.')),
-                Remedy {
-                    advice: cause.advice.clone(),
-                    command: cause.commands.first().cloned().unwrap_or_default(),
-                },
+                and_continue(self.maintenance().map(AsRef::as_ref), remedy),
             ));
         }
         let case = Case {
@@ -67,7 +68,8 @@ impl Model {
             reason: row.progress.reason?,
             facts: row.progress.facts.as_deref()?,
         };
-        Some((why(&case, &row.progress.message), remedy::remedy(&case)))
+        let remedy = and_continue(self.maintenance().map(AsRef::as_ref), remedy::remedy(&case));
+        Some((why(&case, &row.progress.message), remedy))
     }
 
     /// What a replacement waits for, and a command that shows more.
@@ -190,7 +192,17 @@ pub(crate) fn remedy_of_blocked(
         Some(announced) => format!("{why}. {announced}"),
         None => why,
     };
-    Some((why, remedy))
+    Some((why, and_continue(Some(maintenance), remedy)))
+}
+
+/// The remedy of a blocked pod, and what continues a drain that has timed out.
+fn and_continue(maintenance: Option<&NodeMaintenance>, remedy: Remedy) -> Remedy {
+    match maintenance.and_then(explanation::continues) {
+        Some(continues) if !remedy.advice.is_empty() => {
+            Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy }
+        }
+        _ => remedy,
+    }
 }
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
