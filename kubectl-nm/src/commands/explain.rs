@@ -405,8 +405,11 @@ fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
     }
     lines.extend(extent(cause, now).map(|extent| Line::new(format!("  {extent}"))));
     lines.extend(cause.unseen.iter().map(|unseen| Line::new(format!("  {unseen}"))));
-    let end = if cause.commands.is_empty() { '.' } else { ':' };
-    lines.push(Line::new(format!("  {}{end}", cause.advice)));
+    // What passes may need nothing.
+    if !cause.advice.is_empty() {
+        let end = if cause.commands.is_empty() { '.' } else { ':' };
+        lines.push(Line::new(format!("  {}{end}", cause.advice)));
+    }
     lines
 }
 

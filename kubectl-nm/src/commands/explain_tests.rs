@@ -491,3 +491,11 @@ async fn a_job_that_failed_since_its_pod_left_is_named() {
     let said = explained_all(vec![drained("n1", &json!({}))], answer).await;
     assert_eq!(said, "No maintenance is blocked or failed.\n", "the drain evicted no pod of a Job");
 }
+
+#[test]
+fn a_cause_that_needs_nothing_has_no_line_of_advice() {
+    let cause = Cause { what: vec![String::from("By now, it is allowed.")], ..Cause::default() };
+    let lines: Vec<String> =
+        paragraph(&cause, &[], Timestamp::UNIX_EPOCH).iter().map(Line::to_string).collect();
+    assert_eq!(lines, ["By now, it is allowed."]);
+}

@@ -70,21 +70,22 @@ impl SlowPods {
     }
 }
 
-/// Whether the drain ends a pod, and waits for that.
+/// Whether the drain ends a pod, and waits for that. One that has finished is gone at once.
 fn is_waited_for(expected: &PodForecast) -> bool {
-    match expected.fate {
-        PodOutcome::Evicted
-        | PodOutcome::Surges(_)
-        | PodOutcome::WaitsForBudget(_)
-        | PodOutcome::Deleted(_) => true,
-        // Those that are blocked, or end on their own, take longer for other reasons.
-        PodOutcome::Stays(_)
-        | PodOutcome::Terminating
-        | PodOutcome::DeletedWithNamespace
-        | PodOutcome::Migrated
-        | PodOutcome::Completes(_)
-        | PodOutcome::Blocked(_) => false,
-    }
+    !pod::is_finished(&expected.pod)
+        && match expected.fate {
+            PodOutcome::Evicted
+            | PodOutcome::Surges(_)
+            | PodOutcome::WaitsForBudget(_)
+            | PodOutcome::Deleted(_) => true,
+            // Those that are blocked, or end on their own, take longer for other reasons.
+            PodOutcome::Stays(_)
+            | PodOutcome::Terminating
+            | PodOutcome::DeletedWithNamespace
+            | PodOutcome::Migrated
+            | PodOutcome::Completes(_)
+            | PodOutcome::Blocked(_) => false,
+        }
 }
 
 fn shown(seconds: i64) -> String {
@@ -128,6 +129,9 @@ mod tests {
         );
         assert_eq!(lines(json!({"timeoutSeconds": 900}), pods()), [format!("{long}: {names}")]);
         assert_eq!(lines(json!({"gracePeriodSeconds": 5}), pods()), [""; 0]);
+        let mut finished = (*graceful("done", 600)).clone();
+        finished.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+        assert_eq!(lines(json!({}), vec![finished.into()]), [""; 0], "it is gone at once");
         assert_eq!(lines(json!({"skipWaitForDeleteTimeoutSeconds": 60}), pods()), [""; 0]);
         let one = vec![graceful("slow", 600)];
         assert_eq!(lines(json!({}), one), ["shop/slow may take 10m to terminate"]);

@@ -1,6 +1,7 @@
 //! What blocks the selected row and what to do about it, and what is copied.
 
 use jiff::Timestamp;
+use nm_core::explain::cause::capitalized;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::deletions;
 use nm_core::explain::explanation;
@@ -198,10 +199,9 @@ pub(crate) fn remedy_of_blocked(
 /// The remedy of a blocked pod, and what continues a drain that has timed out.
 fn and_continue(maintenance: Option<&NodeMaintenance>, remedy: Remedy) -> Remedy {
     match maintenance.and_then(explanation::continues) {
-        Some(continues) if !remedy.advice.is_empty() => {
-            Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy }
-        }
-        _ => remedy,
+        None => remedy,
+        Some(continues) if remedy.advice.is_empty() => Remedy { advice: capitalized(continues), ..remedy },
+        Some(continues) => Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy },
     }
 }
 
