@@ -145,6 +145,11 @@ async fn an_interrupted_creation_is_aborted_and_begun_again() {
         assert!(incomplete.stderr.contains("only 2 of the 3 maintenances of roll"), "{incomplete:?}");
         assert!(incomplete.stderr.contains("`kubectl nm roll abort half"), "{incomplete:?}");
     }
+    let status = plugin(&cluster, &["roll", "status", "half"]).await.ok();
+    assert!(status.stdout.contains("not all maintenances exist"), "{status:?}");
+    assert!(status.stderr.contains("`kubectl nm roll abort half"), "{status:?}");
+    let explained = plugin(&cluster, &["explain", &nodes[0]]).await;
+    assert!(explained.stdout.ends_with("  See why:\n    kubectl nm roll status half\n"), "{explained:?}");
     let _ = plugin(&cluster, &["roll", "abort", "half", "-y"]).await.ok();
     wait_until_all(&cluster.maintenances(), watcher::Config::default(), "all gone", <[_]>::is_empty).await;
     let mut again = RunningRoll::begin(&cluster, "half", &nodes, &flags);

@@ -202,6 +202,10 @@ pub(super) fn suspended(
         (_, Some(roll), None) if paused.is_some() => {
             ("To continue, resume the roll", vec![roll_command("resume", roll, kubectl)])
         }
+        // A roll whose state is gone cannot be resumed before its first node begins.
+        (true, Some(roll), None) if facts.rolls.standing(roll, now).is_none() => {
+            ("See why", vec![roll_command("status", roll, kubectl)])
+        }
         (_, Some(roll), None) => (
             "See why, then resume the roll",
             ["status", "resume"].map(|verb| roll_command(verb, roll, kubectl)).into(),

@@ -297,6 +297,12 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             confirming.join(", ")
         ));
     }
+    if status.state == StatusWord::Incomplete {
+        out.hint(&format!(
+            "unless a program is just starting the roll, `kubectl nm roll abort {}` deletes them; then run the roll again",
+            roll.name
+        ));
+    }
     let goes_on = match status.state {
         StatusWord::Paused | StatusWord::Halted => false,
         StatusWord::Aborted => matches!(status.finisher, Finisher::Known(_)),
