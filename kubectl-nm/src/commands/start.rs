@@ -171,17 +171,15 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         match result {
             Ok(one) => {
                 if args.output.is_none() {
-                    // A wait and a watch report the state, and what they wait for.
-                    let is_said = !args.wait && !args.watch && args.dry_run == DryRun::None;
-                    let existing = Some(&one).filter(|one| !one.created && is_said);
+                    // A wait and a watch report the state, and a wait what it waits for.
+                    let is_silent = args.wait || args.dry_run != DryRun::None;
+                    let existing = Some(&one).filter(|one| !one.created && !is_silent && !args.watch);
                     let state = existing.and_then(|one| standing_still(&one.object));
                     let line = line(&one, state, &node, &args, &rolls);
                     out.data(&line)?;
-                    let delay = delayed_by_hooks(&one.object, &node);
-                    delay
-                        .filter(|_| !args.wait && args.dry_run == DryRun::None)
-                        .iter()
-                        .for_each(|delay| out.message(delay));
+                    if let Some(delay) = delayed_by_hooks(&one.object, &node).filter(|_| !is_silent) {
+                        out.message(&delay);
+                    }
                     if let Some(State::Failed | State::Blocked) = state {
                         out.hint(&format!(
                             "`kubectl nm explain {}` shows why, and what continues the drain",

@@ -14,18 +14,28 @@ use super::in_cluster::{action, action_pod, begin, end_action, history, jobs, un
 
 const STATE: &str = "kubectl-nm.dev/roll-state";
 
+fn has_halt(record: &Value) -> bool {
+    record["halt"].is_object()
+}
+
+/// A roll of two nodes in the cluster that has halted, and these nodes: the second one's maintenance has its state.
+async fn halted(roll: &str) -> (Cluster, [String; 2], Reconciler, RunnerPods) {
+    let cluster = Cluster::start(3).await;
+    let nodes: [String; 2] = cluster.nodes().await[..2].to_vec().try_into().unwrap();
+    let reconciler = Reconciler::start(&cluster);
+    let pods = RunnerPods::start(&cluster).await;
+    let _ = begin(&cluster, roll, &nodes, &action(false)).await.ok();
+    let failed = action_pod(&cluster, &[]).await;
+    end_action(&cluster, &failed, false).await;
+    until_record(&cluster, &nodes[1], "halted", has_halt).await;
+    (cluster, nodes, reconciler, pods)
+}
+
 /// A roll of two nodes that halts, whose state is deleted with the maintenance that has it: by `kubectl nm stop`, or by somebody
 /// who deletes the object.
 async fn stays_halted(is_stopped: bool) {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await[..2].to_vec();
-    let _reconciler = Reconciler::start(&cluster);
-    let _pods = RunnerPods::start(&cluster).await;
-    let _ = begin(&cluster, "held", &nodes, &action(false)).await.ok();
-    let failed = action_pod(&cluster, &[]).await;
-    let anchor = &nodes[1];
-    end_action(&cluster, &failed, false).await;
-    until_record(&cluster, anchor, "halted", |record| record["halt"].is_object()).await;
+    let (cluster, [rest, anchor], _reconciler, _pods) = halted("held").await;
+    let (rest, anchor) = (rest.as_str(), anchor.as_str());
     if is_stopped {
         let stopped = plugin(&cluster, &["stop", anchor]).await.ok();
         assert!(stopped.stderr.contains("leaves roll held before the node is done"), "{stopped:?}");
@@ -33,8 +43,6 @@ async fn stays_halted(is_stopped: bool) {
         cluster.maintenances().delete(anchor, &DeleteParams::default()).await.unwrap();
     }
     until_gone(&cluster, anchor).await;
-    let rest = &nodes[0];
-    let has_halt = |record: &Value| record["halt"].is_object();
     until_record(&cluster, rest, "still halted", has_halt).await;
     let status = plugin(&cluster, &["roll", "status", "held"]).await.ok();
     assert!(status.stdout.contains("halted: "), "{status:?}");
@@ -68,14 +76,7 @@ async fn a_halted_roll_stays_halted_if_somebody_deletes_the_maintenance_with_its
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_does_not_know_whether_its_roll_has_halted_waits_for_a_resume() {
-    let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await[..2].to_vec();
-    let _reconciler = Reconciler::start(&cluster);
-    let pods = RunnerPods::start(&cluster).await;
-    let _ = begin(&cluster, "unknown", &nodes, &action(false)).await.ok();
-    let failed = action_pod(&cluster, &[]).await;
-    end_action(&cluster, &failed, false).await;
-    until_record(&cluster, &nodes[1], "halted", |record| record["halt"].is_object()).await;
+    let (cluster, nodes, _reconciler, pods) = halted("unknown").await;
     // Neither its memory nor its record outlives this.
     pods.crash();
     drop(pods);

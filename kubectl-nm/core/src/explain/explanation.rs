@@ -32,7 +32,7 @@ use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, node, reason, status,
+    condition, has_timed_out, node, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -141,9 +141,8 @@ fn announce_deletion(
 /// `remove the timeout, and the drain continues`: what has to be done beside the pods' own causes; none unless the drain has timed
 /// out.
 pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
-    let drained = condition(maintenance, ConditionType::Drained);
-    let has_timed_out = drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut);
-    (State::of(maintenance) == State::Failed && has_timed_out).then(|| continues_after_timeout(maintenance))
+    (State::of(maintenance) == State::Failed && has_timed_out(maintenance))
+        .then(|| continues_after_timeout(maintenance))
 }
 
 /// Without a timeout, a drain that failed would fail again for the causes that are left.

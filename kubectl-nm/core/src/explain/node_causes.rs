@@ -18,7 +18,7 @@ use crate::explain::remedy;
 use crate::explain::roll_causes::{offer_skip, roll_command};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
-    error_without_details, hold, kept_by_roll, node, pending_pods, reason, status,
+    error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -266,7 +266,7 @@ pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Opt
 pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let drained = condition(maintenance, ConditionType::Drained);
     let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
-    let has_timed_out = drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut);
+    let has_timed_out = has_timed_out(maintenance);
     // The pods that are left are causes of their own. What it waited for before its first eviction is none.
     let held = hold(maintenance).filter(|_| has_timed_out && limit > 0);
     let waited = held.map(|hold| format!(", waiting for {hold}")).unwrap_or_default();

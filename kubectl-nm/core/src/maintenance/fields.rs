@@ -48,6 +48,12 @@ pub fn condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<
     find(&status(maintenance).conditions, type_)
 }
 
+/// Whether the time limit of its drain has passed, as its condition shows.
+pub fn has_timed_out(maintenance: &NodeMaintenance) -> bool {
+    let drained = condition(maintenance, ConditionType::Drained);
+    drained.and_then(ConditionReason::of) == Some(ConditionReason::TimedOut)
+}
+
 /// The condition if it is True.
 fn true_condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<&Condition> {
     condition(maintenance, type_).filter(|condition| condition.status == "True")

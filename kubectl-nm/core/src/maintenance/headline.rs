@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::api::condition::{ConditionReason, ConditionType};
+use nm_shared::api::condition::ConditionType;
 use nm_shared::api::names::FINALIZER;
 use nm_shared::decide::drain_status;
 use nm_shared::decide::status_events::deleted_after_refusal;
@@ -11,7 +11,7 @@ use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCo
 use crate::args::duration::age;
 use crate::maintenance::departures::{Departures, departure_words};
 use crate::maintenance::fields::{
-    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, pods_to_go, roll_name, status,
+    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, has_timed_out, pods_to_go, roll_name, status,
 };
 use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
@@ -184,8 +184,7 @@ pub fn drain_ended(maintenance: &NodeMaintenance) -> Option<Timestamp> {
     if status.phase != Some(Phase::Failed) {
         return status.first_drained_at();
     }
-    let drained = condition(maintenance, ConditionType::Drained)?;
-    if ConditionReason::of(drained) != Some(ConditionReason::TimedOut) {
+    if !has_timed_out(maintenance) {
         return None;
     }
     let drain = maintenance.spec.drain.clone().unwrap_or_default();

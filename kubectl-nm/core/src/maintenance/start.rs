@@ -4,7 +4,6 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::Status;
-use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::maintenance::MAX_REASON_LENGTH;
 use nm_shared::api::names;
 use nm_shared::gate::ownership;
@@ -15,7 +14,7 @@ use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::maintenance::roll::RollRunners;
-use crate::maintenance::{State, condition, hold, kept_by_roll, node, suspend};
+use crate::maintenance::{State, has_timed_out, hold, kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -68,7 +67,7 @@ impl StartRequest {
             differences.push(difference(&format!("drain.{field}"), &is, &wanted));
             drain.insert(field.to_owned(), wanted);
         }
-        if !drain.is_empty() && has_timed_out(existing) {
+        if !drain.is_empty() && has_failed_by_timeout(existing) {
             // Otherwise the drain would not continue: its time limit has passed.
             drain.entry("timeoutSeconds").or_insert(json!(0));
         }
@@ -112,10 +111,8 @@ impl Together {
 }
 
 /// Whether the drain has failed because its time limit has passed.
-fn has_timed_out(existing: &NodeMaintenance) -> bool {
-    let drained = condition(existing, ConditionType::Drained);
-    let reason = drained.and_then(ConditionReason::of);
-    State::of(existing) == State::Failed && reason == Some(ConditionReason::TimedOut)
+fn has_failed_by_timeout(existing: &NodeMaintenance) -> bool {
+    State::of(existing) == State::Failed && has_timed_out(existing)
 }
 
 /// Why a reason is too long; `None` if it is not.

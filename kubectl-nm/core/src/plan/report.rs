@@ -235,12 +235,11 @@ impl PlanReport {
 
     /// Whether anything would block the drain; none if that is not known.
     pub fn blocks(&self) -> Option<bool> {
-        let mut pods = self.forecast.as_ref().map(|forecast| forecast.pods.iter());
         if self.is_blocked() {
             return Some(true);
         }
-        let is_unknown = pods.as_mut()?.any(|expected| self.is_unknown(expected));
-        (!is_unknown).then_some(false)
+        let pods = &self.forecast.as_ref()?.pods;
+        (!pods.iter().any(|expected| self.is_unknown(expected))).then_some(false)
     }
 
     /// Whether neither the budgets nor the API server show what would happen to a pod that is to be evicted.

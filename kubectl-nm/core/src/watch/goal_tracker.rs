@@ -7,14 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
-use nm_shared::api::condition::{ConditionReason, ConditionType};
 
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::{State, condition, node, status, uid};
+use crate::maintenance::{State, has_timed_out, node, status, uid};
 use crate::watch::leader_check::LeaderNeed;
 
 /// What a maintenance has to reach.
@@ -291,9 +290,7 @@ impl GoalTracker {
     /// Whether the drain failed by the timeout that it shares with this watch.
     fn has_timed_out(&self, target: &WaitTarget) -> bool {
         let maintenance = self.cache.get(&target.uid);
-        let drained = maintenance.and_then(|object| condition(object, ConditionType::Drained));
-        self.shares_timeout(target)
-            && drained.is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::TimedOut))
+        self.shares_timeout(target) && maintenance.is_some_and(|object| has_timed_out(object))
     }
 
     /// The exit code if every maintenance is drained or failed.

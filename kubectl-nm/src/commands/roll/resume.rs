@@ -62,7 +62,7 @@ pub(super) async fn resume(
         if !before.paused {
             return Err(running(&args, who).into());
         }
-        ask(&args, &roll, &before, &skips(&args, &roll, &before, true), None, cluster.context(), out)?;
+        ask(&args, &roll, &before, true, None, cluster.context(), out)?;
         skip(&args, &roll, cluster, out).await?;
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
@@ -129,7 +129,7 @@ async fn resume_in_cluster(
     let is_only_paused =
         before.paused && before.halt.is_none() && before.aborted.is_none() && !args.take_over;
     if is_only_paused && in_cluster::is_running(roll, args.runner_image.as_deref(), cluster).await? {
-        ask(args, roll, before, &skips(args, roll, before, true), None, cluster.context(), out)?;
+        ask(args, roll, before, true, None, cluster.context(), out)?;
     } else {
         confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
     }
@@ -225,26 +225,22 @@ fn confirm(
     }
     report_windows(&roll.settings.windows, out);
     let unconfirmed = unconfirmed_action(args, namespace, roll, record, out)?;
-    let skips = skips(args, roll, record, false);
-    ask(args, roll, record, &skips, unconfirmed.as_deref(), context, out)
-}
-
-/// What the skips do. `is_run`: a program runs the roll, and waits until it is resumed.
-fn skips<'a>(args: &'a ResumeArgs, roll: &Roll, record: &RollRecord, is_run: bool) -> Vec<Skip<'a>> {
-    args.skip.iter().map(|node| Skip::of(node, roll, record, is_run)).collect()
+    ask(args, roll, record, false, unconfirmed.as_deref(), context, out)
 }
 
 /// Reports what the skips do, and asks whether the roll continues, if an action is `unconfirmed` or a skip interrupts one.
-/// Without a terminal, a skip is no reason to stop: it was asked for.
+/// Without a terminal, a skip is no reason to stop: it was asked for. `is_run`: a program runs the roll, and waits until it is
+/// resumed.
 fn ask(
     args: &ResumeArgs,
     roll: &Roll,
     record: &RollRecord,
-    skips: &[Skip],
+    is_run: bool,
     unconfirmed: Option<&str>,
     context: &str,
     out: &mut Output,
 ) -> Result<(), Error> {
+    let skips: Vec<Skip<'_>> = args.skip.iter().map(|node| Skip::of(node, roll, record, is_run)).collect();
     let lines: Vec<Line> = skips.iter().map(Skip::line).collect();
     let needs_answer = unconfirmed.is_some() || skips.iter().any(Skip::interrupts);
     if !needs_answer || args.yes || !out.can_ask() {
