@@ -148,7 +148,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                     )));
                 }
                 if deletion == Deletion::UnderWay {
-                    let warnings = rolls.warnings(object).into_iter().chain(machines(object));
+                    let warnings =
+                        rolls.warnings(object, cluster.kubectl()).into_iter().chain(machines(object));
                     let warnings = warnings.chain(rollouts(object, cluster.kubectl()));
                     let warnings = warnings.chain(unready(object)).chain(kept_by_hooks(object));
                     warnings.for_each(|warning| out.message(&warning));

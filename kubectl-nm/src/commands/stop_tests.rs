@@ -107,7 +107,7 @@ fn of_roll(name: &str, action: Value, node: Value, record: Option<&Value>) -> Gr
 fn said(all: &[GroupedMaintenance], stopped: usize) -> Vec<String> {
     let now = "2026-01-02T03:04:35Z".parse().unwrap();
     let rolls = StoppedRolls::of(all, &all[..stopped], now);
-    rolls.warnings(&all[0]).iter().map(ToString::to_string).collect()
+    rolls.warnings(&all[0], "kubectl --context x").iter().map(ToString::to_string).collect()
 }
 
 fn runner() -> Value {
@@ -147,24 +147,36 @@ fn a_node_that_leaves_a_roll_is_warned_of_by_what_becomes_of_the_roll() {
         let all = ["n1", "n2"].map(|name| of_roll(name, Value::Null, json!({}), Some(&record)));
         assert_eq!(said(&all, stopped), [expected.as_str()], "{record}");
     }
+    // A roll in the cluster has no exit code.
+    let mut all =
+        ["n1", "n2"].map(|name| of_roll(name, Value::Null, json!({}), Some(&json!({"runner": runner()}))));
+    for object in &mut all {
+        let annotations = object.maintenance.metadata.annotations.as_mut().unwrap();
+        let mut settings: Value = serde_json::from_str(&annotations[SETTINGS]).unwrap();
+        settings["inCluster"] = json!(true);
+        annotations.insert(SETTINGS.to_owned(), settings.to_string());
+    }
+    assert_eq!(said(&all, 1), [format!("{leaves}, so that the roll ends without it. {abort}")]);
 }
 
 #[test]
-fn what_runs_on_the_node_for_its_roll_is_warned_of_by_who_ends_it() {
+fn what_runs_for_the_node_is_warned_of_by_who_ends_it() {
     let (command, job) = (json!({"run": "sleep 10"}), json!({"job": {"metadata": {"namespace": "ops"}}}));
     let running = json!({"action": {"attempt": 2, "state": "running"}});
     let ended = json!({"action": {"attempt": 2, "state": {"failed": "exit code 1"}}});
     let run = json!({"runner": runner()});
     let terminates =
-        "warning: the command of roll kernel runs on node/n1 now: the roll terminates it a few seconds later";
-    let deletes =
-        "warning: the Job of roll kernel runs on node/n1 now: the roll deletes it a few seconds later";
-    let stays = "warning: the Job of roll kernel may still run on node/n1, and nobody runs the roll: `kubectl -n ops delete job \
-                 kernel-0-1767323045-2` ends it";
+        "warning: the command of roll kernel runs for node/n1 now: the roll terminates it within seconds";
+    let deletes = "warning: the Job of roll kernel runs for node/n1 now: the roll deletes it within seconds";
+    let stays = "warning: the Job of roll kernel may still run for node/n1, and no program runs the roll: \
+                 `kubectl --context x -n ops delete job kernel-0-1767323045-2` ends it";
     for (action, node, record, expected) in [
         (&command, &running, &run, Some(terminates)),
         (&command, &running, &json!({"runner": runner(), "paused": true}), Some(terminates)),
         (&command, &running, &json!({"runner": runner(), "aborted": "bob"}), Some(terminates)),
+        // Another node has halted the roll, whose program waits until the actions that are under way have finished.
+        (&command, &running, &json!({"runner": runner(), "halt": halt()}), Some(terminates)),
+        (&job, &running, &json!({"runner": runner(), "halt": halt()}), Some(deletes)),
         (&command, &ended, &run, None),
         // A command ends with the program that has started it.
         (&command, &running, &json!({}), None),
@@ -193,12 +205,12 @@ async fn rollouts_that_the_maintenance_has_started_are_named_with_the_command_th
     assert_eq!(stopped(json!({}), of_others).await, "");
     let one = stopped(json!({}), json!({"surgingPods": [surging("one", true), surging("one", true)]})).await;
     let expected = "warning: 1 rollout that the maintenance of node/n1 has started continues: t4/one\n\
-                    hint: `kubectl -n t4 rollout undo deployment/one` reverts it\n";
+                    hint: unless the Deployment has changed since, `kubectl -n t4 rollout undo deployment/one` reverts it\n";
     assert_eq!(one, expected);
     let several = json!({"surgingPods": [surging("one", true)], "blockedPods": [stuck("api")],
         "restartedReplicaSets": [{"namespace": "t4", "name": "api-5c", "revision": 1}]});
     let expected = "warning: 2 rollouts that the maintenance of node/n1 has started continue: t4/api, t4/one\n\
-                    hint: `kubectl -n t4 rollout undo deployment/api` reverts the rollout of t4/api\n";
+                    hint: unless the Deployment has changed since, `kubectl -n t4 rollout undo deployment/api` reverts the rollout of t4/api\n";
     assert_eq!(stopped(json!({}), several).await, expected);
 }
 

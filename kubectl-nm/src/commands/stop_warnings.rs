@@ -33,12 +33,13 @@ impl<'a> StoppedRolls<'a> {
     }
 
     /// What it means for the roll of a node that the node is stopped.
-    pub(super) fn warnings(&self, object: &NodeMaintenance) -> Vec<Line> {
+    /// `kubectl` is kubectl with the connection flags.
+    pub(super) fn warnings(&self, object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
         let Some(name) = roll_name(object) else { return Vec::new() };
         // A roll that cannot be read may still need the node.
         let roll = Roll::find(name, &self.objects).ok().flatten();
         let leaves = self.leaves(name, roll.as_ref(), node(object));
-        let runs = roll.as_ref().and_then(|roll| self.runs(roll, node(object)));
+        let runs = roll.as_ref().and_then(|roll| self.runs(roll, node(object), kubectl));
         leaves.into_iter().chain(runs).map(Line::new).collect()
     }
 
@@ -64,35 +65,39 @@ impl<'a> StoppedRolls<'a> {
             }
             _ => "",
         };
+        // A roll in the cluster has no exit code.
+        let ends = match roll {
+            Some(roll) if !roll.settings.in_cluster => "exits with code 3 even if its other nodes are done",
+            _ => "ends without it",
+        };
         Some(format!(
-            "{leaves}, so that the roll{when} exits with code 3 even if its other nodes are done. \
-             `kubectl nm roll abort {name}` aborts the whole roll"
+            "{leaves}, so that the roll{when} {ends}. `kubectl nm roll abort {name}` aborts the whole roll"
         ))
     }
 
-    /// That the command or the Job of the roll runs on the node now, and what becomes of it.
-    fn runs(&self, roll: &Roll, name: &str) -> Option<String> {
+    /// That the command or the Job of the roll runs for the node now, and what becomes of it.
+    fn runs(&self, roll: &Roll, name: &str, kubectl: &str) -> Option<String> {
         let node = roll.node(name)?;
         node.record.current_action().filter(|action| action.state == ActionState::Running)?;
-        let is_run = self.runners.is_run(&roll.name, self.now);
+        // A roll halts once the actions that are under way have finished.
+        let is_followed = self.runners.is_run(&roll.name, self.now);
+        let roll_name = &roll.name;
         match roll.settings.action_of(node.record.step)? {
-            NodeAction::Run(_) => is_run.then(|| {
+            NodeAction::Run(_) => is_followed.then(|| {
                 format!(
-                    "warning: the command of roll {} runs on node/{name} now: the roll terminates it a few seconds later",
-                    roll.name
+                    "warning: the command of roll {roll_name} runs for node/{name} now: the roll terminates it within \
+                     seconds"
                 )
             }),
-            NodeAction::Job(_) if is_run => Some(format!(
-                "warning: the Job of roll {} runs on node/{name} now: the roll deletes it a few seconds later",
-                roll.name
+            NodeAction::Job(_) if is_followed => Some(format!(
+                "warning: the Job of roll {roll_name} runs for node/{name} now: the roll deletes it within seconds"
             )),
             NodeAction::Job(template) => {
                 let job = job::of_node(template, &roll.name, name, &node.record);
                 let part = |field: &str| shell_quoted(job["metadata"][field].as_str().unwrap_or_default()).into_owned();
                 Some(format!(
-                    "warning: the Job of roll {} may still run on node/{name}, and nobody runs the roll: \
-                     `kubectl -n {} delete job {}` ends it",
-                    roll.name,
+                    "warning: the Job of roll {roll_name} may still run for node/{name}, and no program runs the roll: \
+                     `{kubectl} -n {} delete job {}` ends it",
                     part("namespace"),
                     part("name")
                 ))
@@ -135,7 +140,7 @@ pub(super) fn rollouts(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
             node(object),
             first_names(&names)
         ),
-        format!("hint: `{undo}` reverts {reverts}"),
+        format!("hint: unless the Deployment has changed since, `{undo}` reverts {reverts}"),
     ]
     .map(Line::new)
     .into()

@@ -147,9 +147,9 @@ impl RollRunners {
         Some(live_runner(seen, now)?.who.as_str())
     }
 
-    /// Whether a program runs a roll, even if it starts nothing new: the roll is paused, or was aborted.
+    /// Whether a program runs a roll, even if it starts nothing new: the roll is paused, has halted, or was aborted.
     pub fn is_run(&self, roll: &str, now: Timestamp) -> bool {
-        self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_some() && seen.halt().is_none())
+        self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_some())
     }
 
     /// Whether a roll waits until somebody resumes it, because it is paused.
