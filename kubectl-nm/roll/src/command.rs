@@ -1,7 +1,7 @@
 //! The command that a roll runs on this machine for each drained node.
 //!
 //! A command does not outlive the program, so that it does not run twice at once: a shell beside it reads from a pipe of
-//! the program, and ends the process group when the pipe is closed. The system closes it also if the program is killed.
+//! the program, and ends the process group when the pipe is closed. The system closes it even if the program is killed.
 
 use std::ffi::OsString;
 use std::io;

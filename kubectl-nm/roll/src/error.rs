@@ -38,9 +38,9 @@ pub enum RollError {
     )]
     OtherSettings(String),
 
-    /// The roll was interrupted while its maintenances were created.
+    /// Some maintenances of the roll do not exist, and none has its state.
     #[error(
-        "only {created} of the {all} maintenances of roll \"{name}\" exist, and none has its state: they were not all created, or \
+        "roll \"{name}\" has only {created} of its {all} maintenances, and none has its state: they were not all created, or \
          somebody deleted the others"
     )]
     Incomplete {
@@ -300,7 +300,7 @@ impl Failure for RollError {
                 "`kubectl nm roll status {name} -o yaml` shows them; --name chooses another name for a new roll"
             ),
             Self::Incomplete { name, .. } => {
-                format!("`kubectl nm roll abort {name}` deletes them; then run the roll again")
+                format!("`kubectl nm roll abort {name}` deletes those that exist; then run the roll again")
             }
             Self::Running { name, skip, .. } if skip.is_empty() => format!(
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"

@@ -282,12 +282,12 @@ fn line(started: &Started, state: Option<State>, node: &str, args: &StartArgs, r
     let line = Line::new(format!("node/{node} "));
     if !started.created {
         let line = line.and("is already in maintenance").and(name_unless_node(&started.object));
-        let line = match roll_name(&started.object) {
-            Some(roll) => line.and(format!(" as part of roll {roll}, {}", returned_by(roll, rolls))),
-            None => line,
+        let (line, comma) = match state {
+            Some(state) => (line.and(": ").with(state.style(), state.word()), ","),
+            None => (line, ""),
         };
-        return match state {
-            Some(state) => line.and(": ").with(state.style(), state.word()),
+        return match roll_name(&started.object) {
+            Some(roll) => line.and(format!("{comma} as part of roll {roll}, {}", returned_by(roll, rolls))),
             None => line,
         };
     }

@@ -54,7 +54,7 @@ pub(crate) fn fail(message: impl Into<String>, remedy: impl Into<String>) -> Fet
     warn(message, remedy).map(|finding| Finding { result: CheckResult::Fail, ..finding })
 }
 
-/// The finding of the check with this name, also if it cannot be made.
+/// The finding of the check with this name, even if it cannot be made.
 pub(crate) fn named(check: &'static str, found: Fetched<Finding>) -> Finding {
     match found {
         Ok(finding) => Finding { check, ..finding },

@@ -142,7 +142,7 @@ async fn an_interrupted_creation_is_aborted_and_begun_again() {
     for line in [&["roll", "resume", "half", "--run", "echo {}"][..], &again] {
         let incomplete = plugin(&cluster, line).await;
         assert_eq!(incomplete.code, Some(1), "{incomplete:?}");
-        assert!(incomplete.stderr.contains("only 2 of the 3 maintenances of roll"), "{incomplete:?}");
+        assert!(incomplete.stderr.contains("has only 2 of its 3 maintenances"), "{incomplete:?}");
         assert!(incomplete.stderr.contains("`kubectl nm roll abort half"), "{incomplete:?}");
     }
     let status = plugin(&cluster, &["roll", "status", "half"]).await.ok();

@@ -2,7 +2,7 @@
 //!
 //! kube's own watcher hides what people have to see here: whether the data is still current. This one reports when the
 //! server has accepted a watch ([`WatchUpdate::Live`]) and when nothing can be known any more ([`WatchUpdate::Lost`]),
-//! also if a connection dies silently. It lists in pages, retries with backoff, and lists again when the server no longer
+//! even if a connection dies silently. It lists in pages, retries with backoff, and lists again when the server no longer
 //! has the version that it would resume from. Commands and the dashboard differ only in their [`WatchPolicy`].
 
 use std::convert::Infallible;

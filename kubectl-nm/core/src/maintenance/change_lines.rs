@@ -23,7 +23,7 @@ use crate::terminal::text::{Line, Style, counted, first_names};
 /// Up to this many pods that are blocked for the same cause have a line each.
 const MAX_SINGLE_PODS: usize = 3;
 
-/// Pods of a node that are blocked for more causes than this are counted.
+/// Pods of a node that are blocked for more causes than this share a line.
 const MAX_CAUSES: usize = 5;
 
 /// Which changes have lines.
@@ -176,7 +176,7 @@ impl Cause {
     }
 }
 
-/// A line for each pod or, if many are blocked for the same cause, one for all of them. Pods of further causes are counted.
+/// A line for each pod or, if many are blocked for the same cause, one for all of them. Pods of further causes share one.
 pub fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
     let mut groups: Vec<(String, Cause, Vec<&BlockedPod>)> = Vec::new();
     for pod in pods {
@@ -202,10 +202,12 @@ pub fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
         _ => pods.into_iter().map(blocked_pod).collect(),
     };
     let others = groups.split_off(MAX_CAUSES.min(groups.len()));
-    let others = others.iter().fold(0, |count: usize, (.., pods)| count.saturating_add(pods.len()));
-    let others = (others > 0).then(|| {
+    let names: Vec<String> =
+        others.iter().flat_map(|(.., pods)| pods).map(|pod| pod.reference().to_string()).collect();
+    let others = (!others.is_empty()).then(|| {
+        let (pods, causes) = (counted(names.len(), "more pod"), counted(others.len(), "other cause"));
         let line = Line::default().with(Style::Bad, "blocked");
-        line.and(format!(" {} for other causes", counted(others, "more pod")))
+        line.and(format!(" {pods} for {causes} (-v shows all): {}", first_names(&names)))
     });
     groups.into_iter().flat_map(lines).chain(others).collect()
 }

@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::absence::LeftNode;
 use crate::decide::NodeProgress;
-use crate::record::{Runner, Step};
+use crate::record::{NODE, Runner, Step};
 
 const BEGAN: &str = "2026-03-07T22:00:00Z";
 
@@ -152,6 +154,42 @@ fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
     cluster.keeper.note_over(Some("bob@desk"), time(BEGAN));
     let (nodes, ending) = cluster.written();
     assert_eq!((nodes.len(), ending), (4, RollEnding::Aborted { by: "bob@desk".into() }));
+}
+
+/// A node of the roll that is planned.
+fn planned(name: &str) -> RollNode {
+    let node = json!({"wave": 0, "position": 0, "step": "Planned", "since": BEGAN}).to_string();
+    let object = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": name, "annotations": {NODE: node}}, "spec": {"nodeName": name}});
+    RollNode::of(&Arc::new(serde_json::from_value(object).unwrap())).unwrap()
+}
+
+#[test]
+fn nodes_that_leave_a_halted_roll_are_noted_once_it_is_over_with_the_time_when_they_left() {
+    let after = |aborted: Option<&str>| {
+        let mut cluster = Cluster::new(json!({}));
+        let halt = Halt { node: "n4".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+        cluster.record.halt = Some(halt);
+        cluster.roll.nodes = ["n1", "n2", "n3", "n4"].map(planned).into();
+        cluster.keeper.know(&cluster.roll, &cluster.record, time(BEGAN));
+        cluster.record.skipped.push("n2".into());
+        cluster.roll.record = Some(cluster.record.clone());
+        cluster.roll.nodes.drain(..2);
+        for now in ["2026-03-07T22:05:00Z", "2026-03-07T22:06:00Z"] {
+            cluster.keeper.watch(&cluster.roll, time(now));
+            assert_eq!(cluster.written().0, [], "somebody may resume it");
+        }
+        cluster.keeper.note_over(aborted, time("2026-03-07T22:07:00Z"));
+        let ending = cluster.written().1;
+        let nodes = History::of(&cluster.stored).nodes.into_values();
+        (nodes.map(|node| (node.outcome, node.ended)).collect::<Vec<_>>(), ending)
+    };
+    let (left, over) = (time("2026-03-07T22:05:00Z"), time("2026-03-07T22:07:00Z"));
+    let before = [(Outcome::MaintenanceDeleted, left), (Outcome::Skipped, left)];
+    let with = |rest: Outcome| [&before[..], &[(rest, over), (rest, over)]].concat();
+    assert_eq!(after(None), (with(Outcome::MaintenanceDeleted), RollEnding::Done));
+    let by = RollEnding::Aborted { by: "bob@desk".into() };
+    assert_eq!(after(Some("bob@desk")), (with(Outcome::Aborted), by));
 }
 
 #[test]

@@ -299,7 +299,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
     }
     if status.state == StatusWord::Incomplete {
         out.hint(&format!(
-            "unless a program is just starting the roll, `kubectl nm roll abort {}` deletes them; then run the roll again",
+            "unless a program is just starting the roll, `kubectl nm roll abort {}` deletes those that exist; then run the roll again",
             roll.name
         ));
     }
@@ -318,10 +318,12 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
         let begun: Vec<&str> = begun.map(RollNode::node).collect();
-        let first = match (status.state, begun.as_slice(), &status.off) {
+        let halted =
+            record.halt.as_ref().and_then(|halt| roll.node(&halt.node)).filter(|node| !node.is_leaving());
+        let first = match (status.state, begun.as_slice(), halted) {
             (StatusWord::Aborted, [_, ..], _) => return_hint(&roll.name, &begun) + "; ",
-            (StatusWord::Halted, _, Some(node)) => {
-                format!("`kubectl nm explain {}` shows why, and what to do; ", shell_quoted(node))
+            (StatusWord::Halted, _, Some(halted)) => {
+                format!("`kubectl nm explain {}` shows why, and what to do; ", shell_quoted(halted.node()))
             }
             _ => String::new(),
         };
