@@ -28,8 +28,8 @@ use nm_roll::store;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
-use crate::commands::stop_warnings::{StoppedRolls, kept_by_hooks, machines, rollouts, unready};
-use crate::commands::watch;
+use crate::commands::stop_warnings::StoppedRolls;
+use crate::commands::{stop_warnings, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -148,11 +148,9 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                     )));
                 }
                 if deletion == Deletion::UnderWay {
-                    let warnings =
-                        rolls.warnings(object, cluster.kubectl()).into_iter().chain(machines(object));
-                    let warnings = warnings.chain(rollouts(object, cluster.kubectl()));
-                    let warnings = warnings.chain(unready(object)).chain(kept_by_hooks(object));
-                    warnings.for_each(|warning| out.message(&warning));
+                    for warning in stop_warnings::of(object, &rolls, cluster.kubectl()) {
+                        out.message(&warning);
+                    }
                 }
                 targets
                     .extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(&object.maintenance)));

@@ -225,7 +225,7 @@ fn machines_that_leave_nevertheless_are_named_with_the_grant_that_would_keep_oth
     let shown = |pods: Vec<MigratingPod>| {
         let status = NodeMaintenanceStatus { migrating_pods: Some(pods), ..NodeMaintenanceStatus::default() };
         let object = NodeMaintenance { status: Some(status), ..requested("n1") };
-        machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+        stop_warnings::machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let stays = MigratingPod { stays_on_stop: true, ..pod("a") };
     let begun = MigratingPod { target: Some("n2".to_owned()), ..pod("b") };
@@ -246,7 +246,7 @@ fn machines_that_are_blocked_without_a_visible_migration_are_named_too() {
         }
         let status = serde_json::from_value(json!({"blockedPods": [pod]})).unwrap();
         let object = NodeMaintenance { status: Some(status), ..requested("n1") };
-        machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
+        stop_warnings::machines(&object).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let unseen = blocked(Value::Null);
     assert_eq!(unseen[0], "warning: 1 virtual machine still leaves node/n1: vms/virt-launcher-u");

@@ -15,6 +15,16 @@ use nm_roll::settings::NodeAction;
 use nm_shared::api::surge::SurgeObstacle;
 use nm_shared::{BlockReason, Grant, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
 
+/// What is said of a maintenance that is stopped. `kubectl` is kubectl with the connection flags.
+pub(super) fn of(object: &NodeMaintenance, rolls: &StoppedRolls<'_>, kubectl: &str) -> Vec<Line> {
+    let mut lines = rolls.warnings(object, kubectl);
+    lines.extend(machines(object));
+    lines.extend(rollouts(object, kubectl));
+    lines.extend(unready(object));
+    lines.extend(kept_by_hooks(object));
+    lines
+}
+
 /// The rolls of a cluster, as they are before some of their nodes are stopped.
 pub(super) struct StoppedRolls<'a> {
     /// All maintenances.
@@ -33,7 +43,6 @@ impl<'a> StoppedRolls<'a> {
     }
 
     /// What it means for the roll of a node that the node is stopped.
-    /// `kubectl` is kubectl with the connection flags.
     pub(super) fn warnings(&self, object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
         let Some(name) = roll_name(object) else { return Vec::new() };
         // A roll that cannot be read may still need the node.
@@ -107,7 +116,7 @@ impl<'a> StoppedRolls<'a> {
 }
 
 /// The rollouts that the maintenance has started, which its end does not end, and the command that reverts one.
-pub(super) fn rollouts(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
+fn rollouts(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
     let status = status(object);
     let surging = status.surging_pods.iter().flatten().filter(|pod| pod.restarted);
     let mut started: BTreeSet<(&str, &str)> =
@@ -147,14 +156,14 @@ pub(super) fn rollouts(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
 }
 
 /// The hooks that keep the node cordoned.
-pub(super) fn kept_by_hooks(object: &NodeMaintenance) -> Option<Line> {
+fn kept_by_hooks(object: &NodeMaintenance) -> Option<Line> {
     let is_kept = status(object).has_begun() && !is_of_medik8s_operator(object);
     let removed = hooks_removed(&Hook::before_return(&object.metadata)).filter(|_| is_kept)?;
     Some(Line::new(format!("node/{}: the node stays cordoned until {removed}", node(object))))
 }
 
 /// The pods that are terminating on a node that is not Ready. The end of the maintenance does not end them.
-pub(super) fn unready(object: &NodeMaintenance) -> Option<Line> {
+fn unready(object: &NodeMaintenance) -> Option<Line> {
     let pods = status(object).blocked_pods.iter().filter(|pod| pod.reason == BlockReason::NodeNotReady);
     let pods: Vec<String> = pods.map(|pod| pod.reference().to_string()).collect();
     let (verb, its) = if pods.len() == 1 { ("is", "it does") } else { ("are", "they do") };
