@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{few, sentence};
@@ -13,12 +14,16 @@ use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
+use crate::maintenance::node_in_service::is_of_condition;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
 /// A pod that has been unready for less than this may just be starting again, for example after a reboot of its node.
 pub(super) const RECENTLY: SignedDuration = SignedDuration::from_mins(2);
+
+/// Of this many reasons, it is said which nodes they keep from a pod.
+const MAX_REASONS: usize = 3;
 
 /// What the words of a cause depend on, besides the cause.
 #[derive(Debug, Clone, Copy)]
@@ -297,7 +302,7 @@ impl Words<'_> {
         };
         let their = if self.subjects.len() == 1 { "its" } else { "their" };
         match &left.selection {
-            None => nodes,
+            None => nodes + &unfit_others(left),
             Some(Selection::NodeAffinity { .. }) => format!("{their} node affinity selects only {nodes}"),
             Some(Selection::Volumes(local)) => {
                 let (volume, is) = match local.as_slice() {
@@ -356,7 +361,18 @@ impl Words<'_> {
                 [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
                 _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
             };
-            let add = format!("add a node{uncordon}");
+            let is_of_somebody =
+                |unfit: &Unfit| matches!(unfit, Unfit::Taint(taint) if !is_of_condition(taint));
+            let tainted = left.others.iter().filter(|(unfit, _)| is_of_somebody(unfit));
+            let tainted: BTreeSet<&String> = tainted.flat_map(|(_, nodes)| nodes).collect();
+            let tainted: Vec<String> = tainted.into_iter().cloned().collect();
+            let untaint = match tainted.as_slice() {
+                [] => String::new(),
+                _ => {
+                    format!(", remove the taint from {} if it is not needed any more", first_names(&tainted))
+                }
+            };
+            let add = format!("add a node{uncordon}{untaint}");
             return (
                 ways.after(&add, "return one to service", "return one of these nodes to service"),
                 commands,
@@ -426,4 +442,17 @@ impl Words<'_> {
 /// Whether the scheduler finds no node for a pod, and another node could be one.
 fn lacks_a_node(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::Unschedulable(_)) && !obstacle.is_of_volume()
+}
+
+/// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that.
+fn unfit_others(left: &NoNodeLeft) -> String {
+    let words = |(unfit, nodes): (&Unfit, &BTreeSet<String>)| {
+        let (be, have) = if nodes.len() == 1 { ("is", "has") } else { ("are", "have") };
+        let names = first_names(&nodes.iter().cloned().collect::<Vec<_>>());
+        match unfit {
+            Unfit::Taint(taint) => format!("; {names} {have} the taint {taint}"),
+            other => format!("; {names} {be} {other}"),
+        }
+    };
+    left.others.iter().take(MAX_REASONS).map(words).collect()
 }

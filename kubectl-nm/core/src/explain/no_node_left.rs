@@ -21,6 +21,8 @@ pub struct NoNodeLeft {
     pub cordoned: BTreeSet<String>,
     /// Nodes in maintenance that it would fit if other pods did not keep it from them.
     pub excluded: BTreeSet<String>,
+    /// The other nodes that are not Ready, or have a taint, by that, if nothing selects the nodes. Those of the control plane are left out.
+    pub others: BTreeMap<Unfit, BTreeSet<String>>,
     /// What selects these nodes and no other; none if other nodes do not suit it for other reasons, or if there are none.
     pub selection: Option<Selection>,
 }
@@ -65,8 +67,9 @@ impl NoNodeLeft {
         } else {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
+        let others = if selection.is_none() { by_reason(pod, &accessible, &others) } else { BTreeMap::new() };
         let excluded = BTreeSet::new();
-        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, excluded, selection })
+        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, excluded, others, selection })
     }
 
     /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.
@@ -79,6 +82,19 @@ impl NoNodeLeft {
         let kept_from = &self.in_maintenance & excluded;
         Self { in_maintenance, cordoned: &self.cordoned - excluded, excluded: kept_from, ..self }
     }
+}
+
+/// The nodes on which somebody may let the pod run, by what keeps it from them.
+fn by_reason(pod: &Pod, accessible: &[&NodeSelector], others: &[&Node]) -> BTreeMap<Unfit, BTreeSet<String>> {
+    let mut reasons: BTreeMap<Unfit, BTreeSet<String>> = BTreeMap::new();
+    for node in others.iter().filter(|node| !node::is_control_plane(node)) {
+        if let Err(unfit @ (Unfit::NotReady | Unfit::Taint(_))) =
+            node_fit::check(pod, accessible, &in_service(node))
+        {
+            reasons.entry(unfit).or_default().insert(node::name(node).to_owned());
+        }
+    }
+    reasons
 }
 
 /// The nodes in maintenance that a pod would fit in service, whatever it requests. Volumes that were not read suit all nodes.

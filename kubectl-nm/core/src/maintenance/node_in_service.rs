@@ -13,7 +13,7 @@ pub(crate) fn in_service(node: &Node) -> Node {
 
 /// The node as if it were in service and Ready.
 pub(crate) fn ready(node: &Node) -> Node {
-    let mut node = without(node, |taint| is_of_maintenance(taint) || taint.key.starts_with(OF_CONDITIONS));
+    let mut node = without(node, |taint| is_of_maintenance(taint) || is_of_condition(&taint.key));
     let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
     node.status.get_or_insert_default().conditions = Some(vec![ready]);
     node
@@ -22,6 +22,11 @@ pub(crate) fn ready(node: &Node) -> Node {
 /// Whether a maintenance or a cordon sets the taint.
 fn is_of_maintenance(taint: &Taint) -> bool {
     [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT].contains(&taint.key.as_str())
+}
+
+/// Whether the control plane sets the taint, which begins with its key, for a condition of a node.
+pub(crate) fn is_of_condition(taint: &str) -> bool {
+    taint.starts_with(OF_CONDITIONS)
 }
 
 /// The node without a cordon and without these taints.

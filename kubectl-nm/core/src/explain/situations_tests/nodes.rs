@@ -92,8 +92,28 @@ fn a_selector_is_not_blamed_for_nodes_that_it_selects() {
     let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", json!({"pool": "blue"}));
     let full = node("n2", json!({"taints": [{"key": "role", "effect": "NoSchedule"}]}));
     let cause = only(Situation { nodes: vec![cordoned("n1"), full], ..beside(third) }.causes());
-    let expected = "No node is left for the replacement shop/web-2: n1 is in maintenance.";
+    let expected = "No node is left for the replacement shop/web-2: n1 is in maintenance; n2 has the taint role:NoSchedule.";
     assert_eq!((cause.what[1].as_str(), cause.commands.as_slice()), (expected, [STOP.to_owned()].as_slice()));
+    let advice =
+        "Add a node, remove the taint from n2 if it is not needed any more, or return one to service";
+    assert_eq!(cause.advice, advice);
+}
+
+#[test]
+fn nodes_that_are_not_ready_or_under_pressure_are_named_and_those_of_the_control_plane_are_not() {
+    let tainted =
+        |name: &str, key: &str| node(name, json!({"taints": [{"key": key, "effect": "NoSchedule"}]}));
+    let mut off = node("n4", json!({}));
+    off["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    let mut of_control_plane = tainted("cp", "node-role.kubernetes.io/control-plane");
+    of_control_plane["metadata"]["labels"] = json!({"node-role.kubernetes.io/control-plane": ""});
+    let pressure = "node.kubernetes.io/disk-pressure";
+    let nodes = vec![cordoned("n1"), tainted("n2", pressure), tainted("n3", pressure), off, of_control_plane];
+    let cause = only(Situation { nodes, ..beside(pending("Unschedulable", UNFIT)) }.causes());
+    let expected = "No node is left for the replacement shop/web-2: n1 is in maintenance; n4 is not Ready; n2, n3 have the taint \
+                    node.kubernetes.io/disk-pressure:NoSchedule.";
+    assert_eq!(cause.what[1], expected);
+    assert_eq!(cause.advice, "Add a node, or return one to service");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
                 ],
                 vec!["n1"],
             ),
-            "No node is left for the replacement shop/web-2: n1 is in maintenance.",
+            "No node is left for the replacement shop/web-2: n1 is in maintenance; cp has the taint role:NoSchedule.",
             "kubectl nm stop n1",
         ),
         (
