@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::{outage_causes, read_outages};
+use nm_core::explain::outage_causes::{self, OutageLine};
+use nm_core::explain::read_outages;
 use nm_core::maintenance::{node, pods_gone, status};
 use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
@@ -54,15 +56,16 @@ pub(super) async fn report(tracker: &GoalTracker, exit: Exit, cluster: &Cluster,
     if timeout(MAX_WAIT, Box::pin(read)).await.is_err() {
         return;
     }
-    let outages = outage_causes::summary(&facts);
-    for (name, words) in outages.iter().take(MAX_OUTAGES) {
-        out.message(&Line::new(format!("node/{name}: ")).with(Style::Bad, words));
+    let outages = outage_causes::summary(&facts, Timestamp::now());
+    for OutageLine { node, words, may_only_start } in outages.iter().take(MAX_OUTAGES) {
+        let style = if *may_only_start { Style::Busy } else { Style::Bad };
+        out.message(&Line::new(format!("node/{node}: ")).with(style, words));
     }
     let more = outages.len().saturating_sub(MAX_OUTAGES);
     if more > 0 {
         out.message(&Line::new(format!("and {} without a ready pod", counted(more, "more workload"))));
     }
-    let nodes: BTreeSet<&str> = outages.iter().map(|(name, _)| *name).collect();
+    let nodes: BTreeSet<&str> = outages.iter().map(|line| line.node).collect();
     if !outages.is_empty() {
         let explain = explain_command(nodes, cluster.flags());
         out.message(&Line::new(format!("hint: `{explain}` shows why")));

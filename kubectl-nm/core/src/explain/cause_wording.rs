@@ -194,11 +194,19 @@ impl Words<'_> {
             }
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
             FirstCause::NotCreated(owner) => told(
-                format!("{} cannot create {}: {}", owner.owner, counted(owner.missing, "pod"), owner.message),
-                "Remove what prevents it, such as a quota or a webhook",
-                self.each_budget(|namespace, _| {
-                    format!("-n {namespace} describe {}", shell_quoted(&owner.owner.argument()))
-                }),
+                format!(
+                    "{} could not create {} when it last tried: {}",
+                    owner.owner,
+                    counted(owner.missing, "pod"),
+                    owner.message
+                ),
+                "Remove what prevents it, such as a quota or a webhook; then its controller tries again by itself, perhaps only \
+                 after minutes",
+                vec![format!(
+                    "{} -n {} get resourcequotas,limitranges",
+                    self.kubectl,
+                    shell_quoted(&owner.namespace)
+                )],
             ),
             FirstCause::PodsUnseen(Unseen::Forbidden(_)) | FirstCause::BudgetUnseen(Unseen::Forbidden(_)) => {
                 Told {

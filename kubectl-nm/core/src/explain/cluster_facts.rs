@@ -165,6 +165,8 @@ pub struct GuardedPods {
 /// An owner that cannot create all of its pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IncompleteOwner {
+    /// Its namespace.
+    pub namespace: String,
     /// The owner.
     pub owner: Owner,
     /// How many pods are missing.
@@ -182,7 +184,7 @@ pub struct Outage {
     pub left: Vec<StoppedPod>,
     /// When its last pod was stopped on any node since the drain started.
     pub last_stopped: Timestamp,
-    /// The pods that it has now, none of which is Ready.
+    /// The pods that it has now, none of which is Ready, without those that terminate.
     pub pods: Vec<ReadPod>,
 }
 
@@ -221,6 +223,8 @@ pub struct Workload {
     pub owner: Owner,
     /// How many pods it is to have.
     pub wanted: i32,
+    /// How many pods it has.
+    pub existing: i32,
     /// How many of its pods are Ready.
     pub ready: i32,
     /// Since when it has been unavailable, as its condition shows; none if it is available, or has no such condition.

@@ -115,15 +115,18 @@ impl From<&Deployment> for Workload {
         };
         let unavailable_since =
             find("Available", "False").and_then(|condition| Some(condition.last_transition_time.as_ref()?.0));
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let incomplete = find("ReplicaFailure", "True").map(|failure| IncompleteOwner {
+            namespace: namespace.clone(),
             owner: owner.clone(),
             missing: wanted.saturating_sub(status.replicas.unwrap_or(0)),
             message: failure.message.clone().unwrap_or_default(),
         });
         Self {
-            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            namespace,
             owner,
             wanted,
+            existing: status.replicas.unwrap_or(0),
             ready: status.ready_replicas.unwrap_or(0),
             unavailable_since,
             incomplete: incomplete.filter(|incomplete| incomplete.missing > 0),
@@ -137,6 +140,7 @@ impl From<&StatefulSet> for Workload {
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
             owner: Owner::new(OwnerKind::StatefulSet, object.metadata.name.as_deref().unwrap_or_default()),
             wanted: object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+            existing: object.status.as_ref().map_or(0, |status| status.replicas),
             ready: object.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0),
             unavailable_since: None,
             incomplete: None,
@@ -198,16 +202,16 @@ impl Workload {
             return None;
         }
         let is_own = |pod: &&Pod| {
-            pod.metadata.deletion_timestamp.is_none()
-                && pod.metadata.namespace.as_ref() == Some(&self.namespace)
+            pod.metadata.namespace.as_ref() == Some(&self.namespace)
                 && owner_of(pod).as_ref() == Some(&self.owner)
         };
         let pods: Vec<&Pod> = pods.iter().filter(is_own).collect();
-        // The status of the workload may be older than its pods.
+        // The status of the workload may be older than its pods, and does not count those that still serve while they terminate.
         if pods.iter().any(|pod| is_ready(pod)) {
             return None;
         }
-        let pods = pods.into_iter();
+        let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
+        let pods = pods.into_iter().filter(stays);
         let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
         Some(Outage { workload: self, left, last_stopped, pods })
     }
@@ -343,6 +347,19 @@ mod tests {
             Some(1),
             "it is terminating"
         );
+    }
+
+    #[test]
+    fn a_workload_is_not_down_while_a_pod_that_terminates_is_ready() {
+        let pod = |name: &str, ready: &str| {
+            json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}"),
+                "deletionTimestamp": time(7), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet",
+                    "name": "cart", "uid": "u", "controller": true}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+        };
+        let one = [stopped("cart-0", "n1", 5)];
+        assert_eq!(left(set(), &one, &[pod("cart-0", "True")], false), None);
+        assert_eq!(left(set(), &one, &[pod("cart-0", "False")], false), Some(1));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::explain::cause::{Cause, CommonGround, few};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
+use crate::explain::lasting_outages::USUAL_REPLACEMENT;
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{MAX_NAMES, counted, first_names};
@@ -96,16 +97,40 @@ pub fn command_for_more(down: &[String], kubectl: &str) -> Option<String> {
     (down.len() > MAX_NAMES).then(|| format!("{kubectl} get deployments,statefulsets -A"))
 }
 
-/// The workloads without a ready pod, with the node that their pods left: `shop/deploy/web is down: its 1 pod is not ready`.
-pub fn summary(facts: &ClusterFacts) -> Vec<(&str, String)> {
-    let all = facts.outages.iter().flat_map(|(node, outages)| outages.iter().map(move |one| (node, one)));
-    all.map(|(node, outage)| (node.as_str(), is_down(outage))).collect()
+/// What is said at once of a workload without a ready pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutageLine<'a> {
+    /// The node that its pods left.
+    pub node: &'a str,
+    /// `shop/deploy/web is down: its 1 pod is not ready`, `shop/deploy/web has no ready pod yet`.
+    pub words: String,
+    /// Whether it may only be waiting for its replacement to start.
+    pub may_only_start: bool,
+}
+
+/// The workloads without a ready pod.
+pub fn summary(facts: &ClusterFacts, now: Timestamp) -> Vec<OutageLine<'_>> {
+    let line = |node, outage| {
+        let may_only_start = Group::of(outage, facts, now).may_only_start(now);
+        let words = if may_only_start {
+            format!("{} has no ready pod yet", outage.workload.reference())
+        } else {
+            is_down(outage)
+        };
+        OutageLine { node, words, may_only_start }
+    };
+    let all = facts.outages.iter();
+    all.flat_map(|(node, outages)| outages.iter().map(move |outage| line(node, outage))).collect()
 }
 
 fn is_down(outage: &Outage) -> String {
-    let wanted = outage.workload.wanted;
-    let none = if wanted == 1 { "is not ready" } else { "are not ready" };
-    format!("{} is down: its {} {none}", outage.workload.reference(), counted(wanted, "pod"))
+    let workload = &outage.workload;
+    let why = match workload.existing {
+        ..=0 => String::from("it has no pod"),
+        1 => String::from("its 1 pod is not ready"),
+        several => format!("its {several} pods are not ready"),
+    };
+    format!("{} is down: {why}", workload.reference())
 }
 
 /// Workloads whose replacements are not Ready for the same reasons.
@@ -122,6 +147,15 @@ impl<'a> Group<'a> {
             ends.push(FirstCause::NotCreated(incomplete).into());
         }
         Self { outages: vec![outage], ends }
+    }
+
+    fn may_only_start(&self, now: Timestamp) -> bool {
+        let is_recent = |outage: &&Outage| now.duration_since(outage.since()) < USUAL_REPLACEMENT;
+        if self.ends.is_empty() {
+            self.outages.iter().all(is_recent)
+        } else {
+            !self.ends.iter().any(|end| end.cause.is_stuck())
+        }
     }
 
     fn causes(&self) -> Vec<FirstCause> {

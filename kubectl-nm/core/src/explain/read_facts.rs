@@ -328,7 +328,8 @@ async fn incomplete(
     } else {
         return None;
     };
-    (missing > 0).then_some(IncompleteOwner { owner: owner_of(pod)?, missing, message })
+    let namespace = namespace.to_owned();
+    (missing > 0).then_some(IncompleteOwner { namespace, owner: owner_of(pod)?, missing, message })
 }
 
 /// The pods that are terminating on a node. A node may have thousands of others: they are dropped page by page.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::cluster_facts::{Outage, OutageGap, ReadPod, StoppedPod, UnreadyNode, Workload};
+use crate::explain::outage_causes::summary;
 
 const BEGAN: &str = "2026-01-02T03:04:05Z";
 
@@ -25,7 +26,7 @@ fn drained() -> NodeMaintenance {
 /// A Deployment that wants so many pods and has these, none of which is Ready, after two left `n1`.
 fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
     let object = json!({"metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"replicas": wanted, "selector": {}, "template": {}}, "status": {"conditions": conditions}});
+        "spec": {"replicas": wanted, "selector": {}, "template": {}}, "status": {"conditions": conditions, "replicas": pods.len()}});
     let left = |name: &str| StoppedPod {
         pod: PodReference { namespace: "shop".into(), name: name.into() },
         uid: name.into(),
@@ -52,10 +53,8 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
     let unavailable =
         || json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
     let refused = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}]);
-    let down = [
-        "shop/deploy/web is down: its 2 pods are not ready.",
-        "2 pods of this workload left n1 during the drain.",
-    ];
+    let unready = "shop/deploy/web is down: its 1 pod is not ready.";
+    let none = "shop/deploy/web is down: it has no pod.";
     for (name, facts, why, command, passes) in [
         (
             "no node is left for the replacement",
@@ -89,8 +88,8 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
         (
             "a quota",
             outage(2, refused, vec![]),
-            Some("deploy/web cannot create 2 pods: exceeded quota: pods."),
-            "kubectl -n shop describe deploy/web",
+            Some("deploy/web could not create 2 pods when it last tried: exceeded quota: pods."),
+            "kubectl -n shop get resourcequotas,limitranges",
             false,
         ),
         (
@@ -103,7 +102,9 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
     ] {
         let causes = explained(&drained(), &facts);
         let [cause] = causes.as_slice() else { panic!("{name}: {causes:#?}") };
-        let what: Vec<&str> = down.into_iter().chain(why).collect();
+        let down = if facts.outages["n1"][0].pods.is_empty() { none } else { unready };
+        let left = "2 pods of this workload left n1 during the drain.";
+        let what: Vec<&str> = [down, left].into_iter().chain(why).collect();
         assert_eq!(cause.what, what, "{name}");
         assert_eq!((cause.commands[0].as_str(), cause.passes), (command, passes), "{name}");
         check_harmless(cause);
@@ -248,6 +249,25 @@ fn what_is_not_known_of_workloads_is_said_and_blocks_nothing() {
         assert_eq!(cause.unseen, [sentence]);
         assert!(cause.is_outage && cause.passes == passes, "{cause:#?}");
     }
+}
+
+#[test]
+fn a_workload_whose_replacement_may_only_be_starting_is_not_called_down_at_the_end_of_a_wait() {
+    let said = |pods: Vec<Value>, now: &str| {
+        let facts = outage(2, Value::Null, pods);
+        let lines = summary(&facts, now.parse().unwrap());
+        lines.iter().map(|line| (line.words.clone(), line.may_only_start)).collect::<Vec<_>>()
+    };
+    let (soon, late) = ("2026-01-02T03:05:20Z", "2026-01-02T03:05:40Z");
+    let yet = |words: &str| vec![(words.to_owned(), true)];
+    let down = |why: &str| vec![(format!("shop/deploy/web is down: {why}"), false)];
+    let starting = || vec![edited(waiting("ContainerCreating", ""), "/status/startTime", json!(soon))];
+    assert_eq!(said(starting(), late), yet("shop/deploy/web has no ready pod yet"));
+    assert_eq!(said(vec![], soon), yet("shop/deploy/web has no ready pod yet"));
+    assert_eq!(said(vec![], late), down("it has no pod"));
+    let unfit = || pending("Unschedulable", UNFIT);
+    assert_eq!(said(vec![unfit()], soon), down("its 1 pod is not ready"));
+    assert_eq!(said(vec![unfit(), unfit()], soon), down("its 2 pods are not ready"));
 }
 
 #[test]

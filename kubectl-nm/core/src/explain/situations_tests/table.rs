@@ -29,6 +29,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
     let sync_failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
         "message": "found no controllers for pod \"web-0\"", "lastTransitionTime": "2026-01-02T03:00:00Z"}]);
     let quota = IncompleteOwner {
+        namespace: "shop".into(),
         owner: Owner::new(OwnerKind::Deployment, "web"),
         missing: 1,
         message: "pods \"web-6c4-x\" is forbidden: exceeded quota: pods".into(),
@@ -320,14 +321,14 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a quota",
             Situation { incomplete: vec![quota.clone()], ..Situation::default() },
-            "deploy/web cannot create 1 pod: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
-            "kubectl -n shop describe deploy/web",
+            "deploy/web could not create 1 pod when it last tried: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
+            "kubectl -n shop get resourcequotas,limitranges",
         ),
         (
             "a quota, and a budget of as many pods as there are",
             Situation { incomplete: vec![quota], ..never("minAvailable", json!(3), 3) },
-            "deploy/web cannot create 1 pod: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
-            "kubectl -n shop describe deploy/web",
+            "deploy/web could not create 1 pod when it last tried: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
+            "kubectl -n shop get resourcequotas,limitranges",
         ),
         (
             "nothing is not Ready, and the budget counts on more",
