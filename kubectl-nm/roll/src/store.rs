@@ -55,10 +55,18 @@ pub async fn update(
     name: &str,
     change: impl Fn(&Roll, RollRecord) -> Result<RollRecord, Error>,
 ) -> Result<(Roll, RollRecord), Error> {
+    replace_record(cluster, name, |roll| change(roll, roll.complete_record()?.next())).await
+}
+
+/// The same, if `next` makes the next record of whatever is stored of the roll.
+pub(crate) async fn replace_record(
+    cluster: &Cluster,
+    name: &str,
+    next: impl Fn(&Roll) -> Result<RollRecord, Error>,
+) -> Result<(Roll, RollRecord), Error> {
     for _ in 0..MAX_ATTEMPTS {
         let roll = load(cluster, name).await?;
-        let record = roll.complete_record()?.next();
-        let record = change(&roll, record)?;
+        let record = next(&roll)?;
         let Some(anchor) = roll.anchor(&record) else { return Ok((roll, record)) };
         match write_record(cluster, &anchor.object, &record).await {
             Ok(_) => return Ok((roll, record)),
@@ -200,7 +208,7 @@ async fn move_record(
 }
 
 /// Writes a record to the maintenance that should have it, unless it does.
-pub(crate) async fn store_again(cluster: &Cluster, roll: &Roll, record: &RollRecord) -> Result<(), Error> {
+async fn store_again(cluster: &Cluster, roll: &Roll, record: &RollRecord) -> Result<(), Error> {
     let anchor = roll.anchor(record).filter(|anchor| anchor.revision < Some(record.revision));
     let Some(anchor) = anchor else { return Ok(()) };
     write_record(cluster, &anchor.object, &record.next()).await.map(drop)

@@ -1,4 +1,4 @@
-//! The runner of a halted roll in the cluster: it stays, so that `roll resume` lets it continue. The roll stays halted also if
+//! The runner of a halted roll in the cluster: it stays, so that `roll resume` lets it continue. The roll stays halted even if
 //! somebody deletes the maintenance with its record.
 
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::store;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits until the roll is no longer halted, or is not this runner's any more. Meanwhile, it writes heartbeats, and notes the nodes
-/// that leave. Returns who has aborted the roll. `last` is its record.
+/// that leave. Only what the watch shows ends the wait, and no record that is older than the last known one. Returns who has aborted
+/// the roll. `last` is its record.
 ///
 /// # Errors
 ///
@@ -47,19 +48,16 @@ pub async fn wait_until_resumed(
         }
         let Some(roll) = Roll::find(name, cache.all())? else { return Ok(last.aborted) };
         keeper.watch(&roll, Timestamp::now());
-        let Some(record) = roll.record.as_ref().filter(|record| record.revision >= last.revision) else {
-            match store::store_again(cluster, &roll, &last).await {
-                Err(error) if !(store::is_outdated(&error) || error.is_waited_for()) => return Err(error),
-                // The cache shows it soon.
-                _ => continue,
+        let is_lost = match stored(&roll, &last) {
+            Some(record) if !is_standing_by(record, me) => return Ok(record.aborted.clone()),
+            Some(record) => {
+                last = record.clone();
+                false
             }
+            None => true,
         };
-        if !is_standing_by(record, me) {
-            return Ok(record.aborted.clone());
-        }
-        last = record.clone();
-        if (last.asked || is_due(&last, Timestamp::now())) && beat(cluster, name, me).await?.is_none() {
-            return Ok(None);
+        if is_lost || last.asked || is_due(&last, Timestamp::now()) {
+            beat(cluster, name, me, &last).await?;
         }
     }
 }
@@ -70,20 +68,29 @@ fn is_standing_by(record: &RollRecord, me: &Runner) -> bool {
     is_mine && record.halt.is_some() && record.aborted.is_none()
 }
 
-/// Writes a heartbeat; `None` if there is nothing to wait for any more. A later one is written if the API server does not
-/// respond.
-async fn beat(cluster: &Cluster, name: &str, me: &Runner) -> Result<Option<()>, Error> {
-    let written = store::update(cluster, name, |_, record| {
-        if !is_standing_by(&record, me) {
+/// The stored record of a roll; none if it was deleted with its maintenance: whatever is stored is older than the last one that
+/// this program knows.
+fn stored<'a>(roll: &'a Roll, last: &RollRecord) -> Option<&'a RollRecord> {
+    roll.record.as_ref().filter(|record| record.revision >= last.revision)
+}
+
+/// Writes a heartbeat to the stored record or, if that was deleted, to the last one that this program knows, which is stored again.
+/// Nothing is written if there is nothing to wait for any more: the watch shows that soon. If the API server does not respond, a
+/// later heartbeat is written.
+async fn beat(cluster: &Cluster, name: &str, me: &Runner, last: &RollRecord) -> Result<(), Error> {
+    let written = store::replace_record(cluster, name, |roll| {
+        let record = stored(roll, last).unwrap_or(last);
+        if !is_standing_by(record, me) {
             return Err(RollError::Contended.into());
         }
         let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
-        Ok(RollRecord { asked: false, runner, ..record })
+        Ok(RollRecord { asked: false, runner, ..record.next() })
     });
-    match written.await {
-        Ok(_) => Ok(Some(())),
-        Err(error) if error.is_waited_for() => Ok(Some(())),
-        Err(error) if matches!(error.above(), Some(RollError::Contended | RollError::Unknown(_))) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Err(error) = written.await else { return Ok(()) };
+    let is_shown_soon = matches!(error.above(), Some(RollError::Contended | RollError::Unknown(_)));
+    if is_shown_soon || error.is_waited_for() { Ok(()) } else { Err(error) }
 }
+
+#[cfg(test)]
+#[path = "standby_tests.rs"]
+mod tests;

@@ -1,0 +1,107 @@
+//! What a program that stands by for a halted roll writes while its watch is behind.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nm_core::testing::fake_server::{NEVER, list, reading_cluster};
+use nm_core::testing::objects::named;
+use nm_shared::NodeMaintenance;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::record::{Halt, LABEL, NODE, SETTINGS, STATE, annotation};
+
+fn me() -> Runner {
+    let at = Timestamp::UNIX_EPOCH;
+    Runner { id: "pod/1".into(), who: "roll r".into(), at, in_cluster: true, node: None }
+}
+
+/// The record of a roll that has halted, and whose last heartbeat was long ago.
+fn halted(revision: u64) -> RollRecord {
+    let at = Timestamp::UNIX_EPOCH;
+    let halt = Halt { node: "n1".into(), message: "the Job failed".into(), at, timed_out: false };
+    RollRecord { revision, runner: Some(me()), halt: Some(halt), ..RollRecord::default() }
+}
+
+/// A maintenance of a roll of two nodes.
+fn object(name: &str, uid: &str, began: bool, record: Option<&RollRecord>) -> NodeMaintenance {
+    let settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    let at = Timestamp::UNIX_EPOCH;
+    let node = json!({"wave": 0, "position": u8::from(name == "n2"), "step": "Planned", "since": at,
+        "began": began.then_some(at)});
+    let mut object = named(name, name, uid);
+    object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+    let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string())].into_iter();
+    let annotations = annotations.chain(record.map(|record| (STATE, annotation(record))));
+    object.metadata.annotations = Some(annotations.map(|(key, text)| (key.to_owned(), text)).collect());
+    object
+}
+
+/// A server whose watch shows only these objects. Others are stored, which it lists to those who ask later. What it receives
+/// after that first list is sent: the method, the name of the object, and the content.
+fn behind(
+    shown: Vec<NodeMaintenance>,
+    stored: Vec<NodeMaintenance>,
+) -> (Cluster, UnboundedReceiver<(String, String, Value)>) {
+    let (lists, (sent, received)) = (AtomicUsize::new(0), unbounded_channel());
+    let cluster = reading_cluster(move |method, path, body| {
+        if path == "watch" {
+            return (NEVER, Value::Null);
+        }
+        let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+        if is_first {
+            return list(&shown);
+        }
+        let name = path.rsplit('/').next().unwrap();
+        let _ = sent.send((method.to_owned(), name.to_owned(), body.clone()));
+        match method {
+            "PATCH" => (200, json!(stored.iter().find(|object| object.spec.node_name == name))),
+            _ => list(&stored),
+        }
+    });
+    (cluster, received)
+}
+
+/// The first record that is written by a program that stands by, and the object that it is written to; none if nothing is written
+/// before the program has read the roll twice.
+async fn written(
+    shown: Vec<NodeMaintenance>,
+    stored: Vec<NodeMaintenance>,
+) -> Result<Option<(String, RollRecord)>, Error> {
+    let (cluster, mut received) = behind(shown, stored);
+    let (me, mut keeper, mut reads) = (me(), HistoryKeeper::new(), 0);
+    let mut wait = Box::pin(wait_until_resumed(&cluster, "r", &me, halted(5), &mut keeper));
+    loop {
+        tokio::select! {
+            biased;
+            Some((method, name, body)) = received.recv() => if method == "PATCH" {
+                let record = body["metadata"]["annotations"][STATE].as_str().unwrap();
+                return Ok(Some((name, serde_json::from_str(record).unwrap())));
+            } else {
+                reads += 1;
+                if reads > 2 {
+                    return Ok(None);
+                }
+            },
+            ended = &mut wait => {
+                panic!("the wait has ended: {ended:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_deletion_the_watch_does_not_show_yet_is_stored_again() {
+    let shown = || vec![object("n1", "a", true, None), object("n2", "b", false, Some(&halted(5)))];
+    let resumed = RollRecord { halt: None, ..halted(4) };
+    for rest in [
+        object("n1", "a", true, None),
+        object("n1", "a", false, None),
+        object("n1", "a", true, Some(&resumed)),
+    ] {
+        let (name, record) = written(shown(), vec![rest]).await.unwrap().expect("it is stored");
+        assert_eq!((name.as_str(), record.revision), ("n1", 6));
+        assert_eq!(record.halt, halted(5).halt);
+    }
+}
