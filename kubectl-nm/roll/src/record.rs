@@ -320,6 +320,14 @@ impl Roll {
         Ok(settings.map(|settings| Self { name: name.to_owned(), settings, nodes, record: newest }))
     }
 
+    /// Whether this is the roll that was read earlier. All maintenances of a later roll of the same name are new.
+    pub(crate) fn is_same(&self, earlier: &Self) -> bool {
+        let is_known = |node: &RollNode| {
+            earlier.nodes.iter().any(|known| known.object.metadata.uid == node.object.metadata.uid)
+        };
+        self.nodes.iter().any(|node| !node.is_absent() && is_known(node))
+    }
+
     /// The maintenance that has the record of the roll: the last one that is not done, or else the last one.
     pub(crate) fn anchor(&self, record: &RollRecord) -> Option<&RollNode> {
         let is_left = |node: &RollNode| !record.released.iter().any(|released| released == node.node());

@@ -25,10 +25,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// If the maintenances cannot be watched, or if a record of the roll is not valid.
+/// If the roll is gone, even if there is a later one of its name ([`RollError::Unknown`]), if the maintenances cannot be watched, or
+/// if a record of the roll is not valid.
 pub async fn wait_until_resumed(
     cluster: &Cluster,
-    name: &str,
+    mut roll: Roll,
     me: &Runner,
     mut last: RollRecord,
     keeper: &mut HistoryKeeper,
@@ -46,18 +47,26 @@ pub async fn wait_until_resumed(
         if !cache.is_complete() {
             continue;
         }
-        let Some(roll) = Roll::find(name, cache.all())? else { return Ok(last.aborted) };
-        keeper.watch(&roll, Timestamp::now());
-        let is_lost = match stored(&roll, &last) {
+        let shown = Roll::find(&roll.name, cache.all())?.filter(|shown| shown.is_same(&roll));
+        let is_shown = shown.is_some();
+        if let Some(shown) = shown {
+            keeper.watch(&shown, Timestamp::now());
+            roll = shown;
+        }
+        let is_stored = match stored(&roll, &last).filter(|_| is_shown) {
             Some(record) if !is_standing_by(record, me) => return Ok(record.aborted.clone()),
             Some(record) => {
                 last = record.clone();
-                false
+                true
             }
-            None => true,
+            None => false,
         };
-        if is_lost || last.asked || is_due(&last, Timestamp::now()) {
-            beat(cluster, name, me, &last).await?;
+        if !is_stored || last.asked || is_due(&last, Timestamp::now()) {
+            match beat(cluster, &roll, me, &last).await {
+                // The watch shows soon that the roll is gone, and perhaps who has aborted it.
+                Err(error) if is_shown && matches!(error.above(), Some(RollError::Unknown(_))) => {}
+                written => written?,
+            }
         }
     }
 }
@@ -77,8 +86,15 @@ fn stored<'a>(roll: &'a Roll, last: &RollRecord) -> Option<&'a RollRecord> {
 /// Writes a heartbeat to the stored record or, if that was deleted, to the last one that this program knows, which is stored again.
 /// Nothing is written if there is nothing to wait for any more: the watch shows that soon. If the API server does not respond, a
 /// later heartbeat is written.
-async fn beat(cluster: &Cluster, name: &str, me: &Runner, last: &RollRecord) -> Result<(), Error> {
-    let written = store::replace_record(cluster, name, |roll| {
+///
+/// # Errors
+///
+/// If the roll is gone ([`RollError::Unknown`]), if one of its records is not valid, or if the API server refuses the request.
+async fn beat(cluster: &Cluster, known: &Roll, me: &Runner, last: &RollRecord) -> Result<(), Error> {
+    let written = store::replace_record(cluster, &known.name, |roll| {
+        if !roll.is_same(known) {
+            return Err(RollError::Unknown(known.name.clone()).into());
+        }
         let record = stored(roll, last).unwrap_or(last);
         if !is_standing_by(record, me) {
             return Err(RollError::Contended.into());
@@ -87,8 +103,8 @@ async fn beat(cluster: &Cluster, name: &str, me: &Runner, last: &RollRecord) -> 
         Ok(RollRecord { asked: false, runner, ..record.next() })
     });
     let Err(error) = written.await else { return Ok(()) };
-    let is_shown_soon = matches!(error.above(), Some(RollError::Contended | RollError::Unknown(_)));
-    if is_shown_soon || error.is_waited_for() { Ok(()) } else { Err(error) }
+    let is_contended = matches!(error.above(), Some(RollError::Contended));
+    if is_contended || error.is_waited_for() { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a program that stands by for a halted roll writes while its watch is behind.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nm_core::testing::fake_server::{NEVER, list, reading_cluster};
@@ -38,6 +39,11 @@ fn object(name: &str, uid: &str, began: bool, record: Option<&RollRecord>) -> No
     object
 }
 
+/// The maintenances of the roll that has halted.
+fn halted_objects() -> [NodeMaintenance; 2] {
+    [object("n1", "a", true, None), object("n2", "b", false, Some(&halted(5)))]
+}
+
 /// A server whose watch shows only these objects. Others are stored, which it lists to those who ask later. What it receives
 /// after that first list is sent: the method, the name of the object, and the content.
 fn behind(
@@ -65,13 +71,18 @@ fn behind(
 
 /// The first record that is written by a program that stands by, and the object that it is written to; none if nothing is written
 /// before the program has read the roll twice.
+///
+/// # Errors
+///
+/// With which the wait ends.
 async fn written(
     shown: Vec<NodeMaintenance>,
     stored: Vec<NodeMaintenance>,
 ) -> Result<Option<(String, RollRecord)>, Error> {
     let (cluster, mut received) = behind(shown, stored);
     let (me, mut keeper, mut reads) = (me(), HistoryKeeper::new(), 0);
-    let mut wait = Box::pin(wait_until_resumed(&cluster, "r", &me, halted(5), &mut keeper));
+    let roll = Roll::find("r", &halted_objects().map(Arc::new)).unwrap().unwrap();
+    let mut wait = Box::pin(wait_until_resumed(&cluster, roll, &me, halted(5), &mut keeper));
     loop {
         tokio::select! {
             biased;
@@ -84,24 +95,41 @@ async fn written(
                     return Ok(None);
                 }
             },
-            ended = &mut wait => {
-                panic!("the wait has ended: {ended:?}");
-            }
+            ended = &mut wait => return Err(ended.expect_err("the roll is not resumed")),
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_whose_deletion_the_watch_does_not_show_yet_is_stored_again() {
-    let shown = || vec![object("n1", "a", true, None), object("n2", "b", false, Some(&halted(5)))];
     let resumed = RollRecord { halt: None, ..halted(4) };
     for rest in [
         object("n1", "a", true, None),
         object("n1", "a", false, None),
         object("n1", "a", true, Some(&resumed)),
     ] {
-        let (name, record) = written(shown(), vec![rest]).await.unwrap().expect("it is stored");
+        let (name, record) =
+            written(halted_objects().into(), vec![rest]).await.unwrap().expect("it is stored");
         assert_eq!((name.as_str(), record.revision), ("n1", 6));
         assert_eq!(record.halt, halted(5).halt);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_roll_of_the_same_name_never_gets_the_record() {
+    let begins = RollRecord { revision: 1, ..RollRecord::default() };
+    for record in [None, Some(&begins)] {
+        let later = || vec![object("n1", "c", false, None), object("n2", "d", false, record)];
+        assert_eq!(written(halted_objects().into(), later()).await.unwrap(), None);
+        let error = written(later(), later()).await.unwrap_err();
+        assert!(matches!(error.above(), Some(RollError::Unknown(_))), "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_that_the_watch_does_not_show_is_over_if_it_is_not_stored() {
+    let written_first = written(Vec::new(), halted_objects().into()).await.unwrap();
+    assert_eq!(written_first.unwrap().0, "n2", "the watch is older than the roll");
+    let error = written(Vec::new(), Vec::new()).await.unwrap_err();
+    assert!(matches!(error.above(), Some(RollError::Unknown(_))), "{error:?}");
 }

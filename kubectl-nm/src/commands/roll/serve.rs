@@ -171,7 +171,7 @@ async fn step(
             halt.message
         )));
         seen.retried = Some(halt);
-        seen.aborted = standby::wait_until_resumed(cluster, name, me, record, keeper).await?;
+        seen.aborted = standby::wait_until_resumed(cluster, roll, me, record, keeper).await?;
         return Ok(Step::Next);
     }
     let roll = confirmed(roll, &args.settings)?;
