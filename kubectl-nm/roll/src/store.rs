@@ -153,65 +153,66 @@ pub async fn remove(
     name: &str,
     is_removed: impl Fn(&RollNode) -> bool,
 ) -> Result<Vec<RollNode>, Error> {
-    for _ in 0..MAX_ATTEMPTS {
-        let roll = load(cluster, name).await?;
-        match move_record(cluster, &roll, &is_removed).await {
-            Ok(()) => {}
-            Err(error) if is_outdated(&error) => continue,
-            Err(error) => return Err(error),
+    let roll = keep_record(cluster, name, &is_removed).await?;
+    let may_end = async |object: &Arc<NodeMaintenance>| {
+        let node = RollNode::of(object)?;
+        if !is_removed(&node) {
+            return Ok(false);
         }
-        let may_end = async |object: &Arc<NodeMaintenance>| {
-            let node = RollNode::of(object)?;
-            if !is_removed(&node) {
-                return Ok(false);
-            }
-            if let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step) {
-                job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
-            }
-            Ok(true)
-        };
-        let removed = roll.nodes.iter().filter(|node| is_removed(node));
-        let ended = removed.map(async |node| end(cluster, &node.object, &may_end).await);
-        let ended: Vec<_> = try_join_all(ended).await?.into_iter().flatten().collect();
-        return Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?);
-    }
-    Err(RollError::Contended.into())
+        if let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step) {
+            job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
+        }
+        Ok(true)
+    };
+    let removed = roll.nodes.iter().filter(|node| is_removed(node));
+    let ended = removed.map(async |node| end(cluster, &node.object, &may_end).await);
+    let ended: Vec<_> = try_join_all(ended).await?.into_iter().flatten().collect();
+    Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?)
 }
 
-/// Writes the record of a roll to a maintenance that stays, if some others are about to be deleted.
+/// Writes the record of a roll to a maintenance that stays, if some others are about to be deleted. Returns the roll as it is then.
 ///
 /// # Errors
 ///
-/// If the roll cannot be loaded, or if a request fails.
+/// If the roll cannot be loaded, if a request fails, or if all attempts meet a concurrent change ([`RollError::Contended`]).
 pub async fn keep_record(
     cluster: &Cluster,
     name: &str,
     is_removed: impl Fn(&RollNode) -> bool,
-) -> Result<(), Error> {
+) -> Result<Roll, Error> {
     for _ in 0..MAX_ATTEMPTS {
-        match move_record(cluster, &load(cluster, name).await?, &is_removed).await {
+        let roll = load(cluster, name).await?;
+        match move_record(cluster, &roll, &is_removed).await {
+            Ok(false) => return Ok(roll),
+            // Somebody may have written to the old maintenance meanwhile.
+            Ok(true) => {}
             Err(error) if is_outdated(&error) => {}
-            moved => return moved,
+            Err(error) => return Err(error),
         }
     }
     Err(RollError::Contended.into())
 }
 
+/// Writes the newest record to a maintenance that stays, unless that has it. Returns whether it was written.
 async fn move_record(
     cluster: &Cluster,
     roll: &Roll,
     is_removed: &impl Fn(&RollNode) -> bool,
-) -> Result<(), Error> {
-    let Some(record) = &roll.record else { return Ok(()) };
-    let rest = roll.nodes.iter().filter(|node| !is_removed(node)).cloned().collect();
-    store_again(cluster, &Roll { nodes: rest, ..roll.clone() }, record).await
-}
-
-/// Writes a record to the maintenance that should have it, unless it does.
-async fn store_again(cluster: &Cluster, roll: &Roll, record: &RollRecord) -> Result<(), Error> {
-    let anchor = roll.anchor(record).filter(|anchor| anchor.revision < Some(record.revision));
-    let Some(anchor) = anchor else { return Ok(()) };
-    write_record(cluster, &anchor.object, &record.next()).await.map(drop)
+) -> Result<bool, Error> {
+    let is_going = |node: &&RollNode| is_removed(node) || node.is_leaving();
+    let (going, rest): (Vec<_>, Vec<_>) = roll.nodes.iter().partition(is_going);
+    let newest = going.into_iter().max_by_key(|node| node.revision);
+    let Some(record) = newest.map(|node| RollRecord::of(&node.object)).transpose()?.flatten() else {
+        return Ok(false);
+    };
+    // A copy that was moved has the same revision as what somebody has written meanwhile, and not the change.
+    if rest.iter().any(|node| node.revision > Some(record.revision)) {
+        return Ok(false);
+    }
+    let rest = Roll { nodes: rest.into_iter().cloned().collect(), ..roll.clone() };
+    let Some(anchor) = rest.anchor(&record) else { return Ok(false) };
+    write_record(cluster, &anchor.object, &record.next()).await?;
+    Ok(true)
 }
 
 /// Takes a maintenance out of a roll: its node returns to service, and it ends. Returns it as it was then; none if it has

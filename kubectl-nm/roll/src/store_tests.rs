@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use nm_core::testing::fake_server::{cluster, failure, list};
+use nm_core::testing::fake_server::{cluster, failure, list, reading_cluster};
 
 use super::*;
 use crate::record::{ActionRecord, ActionState, LABEL, NODE, NodeRecord, SETTINGS, annotation};
@@ -48,4 +48,57 @@ async fn removed(step: Step, action: Option<ActionState>) -> (usize, usize) {
 async fn a_node_whose_action_begins_while_it_is_removed_is_judged_again() {
     assert_eq!(removed(Step::Acting, Some(ActionState::Running)).await, (0, 1), "it stays");
     assert_eq!(removed(Step::Draining, None).await, (1, 2), "only its status has changed");
+}
+
+/// Two nodes of a roll, the second of which is stopped. Its maintenance has this record.
+fn two_objects(record: &RollRecord) -> [NodeMaintenance; 2] {
+    let (mut rest, mut stopped) = (object(Step::Planned, None), object(Step::Planned, None));
+    rest.annotations_mut().remove(STATE);
+    stopped.spec.node_name = "n2".into();
+    (stopped.metadata.name, stopped.metadata.uid) = (Some("n2".into()), Some("uid-n2".into()));
+    let node = NodeRecord::planned(0, 1, Timestamp::UNIX_EPOCH);
+    stopped.annotations_mut().insert(NODE.into(), annotation(&node));
+    stopped.annotations_mut().insert(STATE.into(), annotation(record));
+    [rest, stopped]
+}
+
+/// The record that the rest of the roll has, if these records are written to the stopped node's maintenance while the record
+/// moves, each right after a write to the rest.
+async fn moved(record: &RollRecord, others: impl IntoIterator<Item = RollRecord>) -> Option<RollRecord> {
+    let stored = Arc::new(Mutex::new(two_objects(record)));
+    let others = Mutex::new(others.into_iter().collect::<Vec<_>>().into_iter());
+    let objects = Arc::clone(&stored);
+    let cluster = reading_cluster(move |method, path, body| {
+        let mut objects = objects.lock().unwrap();
+        match (method, path.rsplit('/').next()) {
+            ("PATCH", Some("n1")) => {
+                let text = body["metadata"]["annotations"][STATE].as_str().unwrap();
+                objects[0].annotations_mut().insert(STATE.into(), text.to_owned());
+                if let Some(other) = others.lock().unwrap().next() {
+                    objects[1].annotations_mut().insert(STATE.into(), annotation(&other));
+                }
+                (200, json!(objects[0]))
+            }
+            ("GET", _) => list(&*objects),
+            _ => failure(500, "InternalError", path),
+        }
+    });
+    keep_record(&cluster, "r", |node| node.node() == "n2").await.unwrap();
+    let rest = stored.lock().unwrap()[0].clone();
+    RollRecord::of(&rest).unwrap()
+}
+
+#[tokio::test]
+async fn what_others_write_while_the_record_moves_is_kept() {
+    let record = RollRecord { revision: 5, ..RollRecord::default() };
+    let paused = RollRecord { paused: true, ..record.next() };
+    let later = RollRecord { worked_millis: 1, ..paused.next().next() };
+    let rest = async |others: &[&RollRecord]| {
+        moved(&record, others.iter().map(|other| (*other).clone())).await.unwrap()
+    };
+    assert_eq!(rest(&[]).await, record.next());
+    assert_eq!(rest(&[&record]).await, record.next(), "nothing was written");
+    assert_eq!(rest(&[&paused]).await, paused.next(), "a write of the same revision");
+    assert_eq!(rest(&[&later]).await, later.next(), "a later one");
+    assert_eq!(rest(&[&paused, &later]).await, later.next(), "one after the other");
 }
