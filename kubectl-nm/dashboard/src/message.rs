@@ -180,10 +180,10 @@ pub(crate) enum Effect {
 pub(crate) enum ClusterRequest {
     /// Create the maintenances; those that are suspended are planned.
     Start(Vec<NodeMaintenance>),
-    /// Delete the maintenances with these names, each only if it still has this uid.
-    Stop(Vec<(String, String)>),
+    /// Delete exactly these maintenances.
+    Stop(Vec<Arc<NodeMaintenance>>),
     /// Stop these maintenances, and leave their nodes cordoned.
-    StopKeepingCordons(Vec<(String, String)>),
+    StopKeepingCordons(Vec<Arc<NodeMaintenance>>),
     /// Pause the maintenances, or resume them.
     Pause { targets: Vec<Arc<NodeMaintenance>>, pause: bool },
     /// Request the eviction of the pod with this uid.

@@ -5,6 +5,7 @@
 //! until it changes, at most for a minute: the clocks of two computers may differ, so a heartbeat is compared with the one
 //! before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,12 +171,41 @@ pub async fn remove(
     Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?)
 }
 
+/// A record that may be deleted, because it could not move to a maintenance that stays.
+#[derive(Debug, thiserror::Error)]
+#[error("the state of roll {roll} may be deleted with a maintenance: {source}")]
+pub struct UnkeptRecord {
+    roll: String,
+    source: Error,
+}
+
+/// Lets the rolls of maintenances that are about to be deleted keep their records, which some of these maintenances may have.
+/// Returns the records that may be deleted.
+pub async fn keep_records(
+    cluster: &Cluster,
+    stopped: impl IntoIterator<Item = &NodeMaintenance>,
+) -> Vec<UnkeptRecord> {
+    let stopped: Vec<_> = stopped.into_iter().collect();
+    let rolls: BTreeSet<&str> = stopped.iter().filter_map(|object| roll_name(object)).collect();
+    let is_stopped =
+        |node: &RollNode| stopped.iter().any(|object| object.metadata.uid == node.object.metadata.uid);
+    let mut unkept = Vec::new();
+    for roll in rolls {
+        match keep_record(cluster, roll, is_stopped).await {
+            Ok(_) => {}
+            Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => {}
+            Err(source) => unkept.push(UnkeptRecord { roll: roll.to_owned(), source }),
+        }
+    }
+    unkept
+}
+
 /// Writes the record of a roll to a maintenance that stays, if some others are about to be deleted. Returns the roll as it is then.
 ///
 /// # Errors
 ///
 /// If the roll cannot be loaded, if a request fails, or if all attempts meet a concurrent change ([`RollError::Contended`]).
-pub async fn keep_record(
+async fn keep_record(
     cluster: &Cluster,
     name: &str,
     is_removed: impl Fn(&RollNode) -> bool,

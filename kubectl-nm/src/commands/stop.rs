@@ -1,6 +1,5 @@
 //! `kubectl nm stop`: ends the maintenance of nodes, whatever the names of the objects are.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
@@ -17,13 +16,12 @@ use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
-use nm_core::maintenance::{name_unless_node, node, roll_name, status};
+use nm_core::maintenance::{name_unless_node, node, status};
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
-use nm_roll::record::RollNode;
 use nm_roll::store;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
@@ -184,15 +182,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
 
 /// Lets the rolls of these maintenances keep their state, which one of these may have.
 async fn keep_rolls(cluster: &Cluster, stopped: &[GroupedMaintenance], out: &mut Output) {
-    let rolls: BTreeSet<&str> = stopped.iter().filter_map(|object| roll_name(object)).collect();
-    for roll in rolls {
-        let is_stopped =
-            |node: &RollNode| stopped.iter().any(|object| object.metadata.uid == node.object.metadata.uid);
-        if let Err(error) = store::keep_record(cluster, roll, is_stopped).await {
-            out.message(&Line::new(format!(
-                "warning: the state of roll {roll} may be deleted with it: {error}"
-            )));
-        }
+    for unkept in store::keep_records(cluster, stopped.iter().map(|object| &object.maintenance)).await {
+        out.message(&Line::new(format!("warning: {unkept}")));
     }
 }
 

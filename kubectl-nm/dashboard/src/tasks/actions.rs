@@ -8,10 +8,11 @@ use kube::ResourceExt;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use nm_core::error::Error;
-use nm_core::maintenance;
 use nm_core::maintenance::ending::keep_cordon_patch;
 use nm_core::maintenance::start::Together;
+use nm_core::maintenance::{self, uid};
 use nm_core::terminal::text::first_names;
+use nm_roll::store;
 use nm_shared::NodeMaintenance;
 
 use crate::message::CommandError;
@@ -22,7 +23,7 @@ pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Resu
     if let Some(last) = wanted.last()
         && let Err(error) = maintenance::start::check_definition(cluster, last).await
     {
-        return summary("started", vec![(last.name_any(), Err(error))]);
+        return summary("started", vec![(last.name_any(), Err(error))], []);
     }
     let begin = wanted.iter().filter(|wanted| !wanted.spec.suspend).count();
     let together = Together::of(begin, Timestamp::now());
@@ -41,33 +42,36 @@ pub(crate) async fn start(cluster: &Cluster, wanted: &[NodeMaintenance]) -> Resu
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    summary("started", results)
+    summary("started", results, [])
 }
 
 pub(crate) async fn stop(
     cluster: &Cluster,
-    unwanted: &[(String, String)],
+    unwanted: &[Arc<NodeMaintenance>],
     keep_cordon: bool,
 ) -> Result<String, CommandError> {
+    let unkept = store::keep_records(cluster, unwanted.iter().map(AsRef::as_ref)).await;
     let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",
         Deletion::Gone => "stopped",
         Deletion::Replaced => "stopped, and another maintenance was started",
     };
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(unwanted)
-        .map(async |(name, uid)| {
+        .map(async |unwanted| {
+            let (name, uid) = (unwanted.name_any(), uid(unwanted));
             let stopped = async {
                 if keep_cordon {
-                    cluster.patch(name, &keep_cordon_patch(uid), false).await?;
+                    cluster.patch(&name, &keep_cordon_patch(&uid), false).await?;
                 }
-                all_groups::delete_by_uid(cluster, name, uid).await
+                all_groups::delete_by_uid(cluster, &name, &uid).await
             };
-            (name.clone(), stopped.await.map(word))
+            let stopped = stopped.await.map(word);
+            (name, stopped)
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    summary("stopping", results)
+    summary("stopping", results, unkept.iter().map(|unkept| format!("warning: {unkept}")))
 }
 
 pub(crate) async fn suspend(
@@ -84,11 +88,15 @@ pub(crate) async fn suspend(
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    summary(word, results)
+    summary(word, results, [])
 }
 
-/// The results of the requests of a command. `wanted` is the word for success if there was none.
-fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<String, CommandError> {
+/// The results of the requests of a command, and warnings. `wanted` is the word for success if there was none.
+fn summary(
+    wanted: &str,
+    results: Vec<(String, Result<&str, Error>)>,
+    warnings: impl IntoIterator<Item = String>,
+) -> Result<String, CommandError> {
     let mut done: Vec<(&str, Vec<String>)> = Vec::new();
     let mut failed = Vec::new();
     for (name, result) in results {
@@ -101,18 +109,27 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
         }
     }
     let others = failed.len().saturating_sub(1);
-    let succeeded: Vec<String> =
+    let mut words: Vec<String> =
         done.iter().map(|(word, names)| format!("{word}: {}", first_names(names))).collect();
-    let succeeded = if done.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
-    let Some((name, source)) = failed.into_iter().next() else { return Ok(succeeded) };
-    let succeeded = (others > 0 || !done.is_empty()).then_some(succeeded);
+    if done.is_empty() && failed.len() != 1 {
+        words.push(format!("{wanted}: none"));
+    }
+    words.extend(warnings);
+    let words = words.join("; ");
+    let Some((name, source)) = failed.into_iter().next() else { return Ok(words) };
+    let succeeded = Some(words).filter(|words| !words.is_empty());
     Err(CommandError::Refused { name, others, source: Box::new(source), succeeded })
 }
 
 #[cfg(test)]
 mod tests {
-    use nm_core::testing::fake_server::{cluster, failure};
+    use std::sync::Mutex;
+
+    use nm_core::maintenance::ROLL_LABEL;
+    use nm_core::testing::fake_server::{cluster, failure, list};
     use nm_core::testing::objects::{named, requested, stopping};
+    use nm_roll::record::{NODE, NodeRecord, RollRecord, SETTINGS, STATE, annotation};
+    use serde_json::json;
 
     use super::*;
 
@@ -173,7 +190,7 @@ mod tests {
             Some("b") => failure(409, "Conflict", "b"),
             _ => (200, serde_json::to_value(requested("c")).unwrap()),
         });
-        let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
+        let unwanted = ["a", "b", "c", "d"].map(|name| Arc::new(requested(name)));
         assert_eq!(
             stop(&changed, &unwanted, false).await.unwrap(),
             "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
@@ -186,15 +203,62 @@ mod tests {
             Some("a") => (200, serde_json::to_value(requested("a")).unwrap()),
             _ => failure(403, "Forbidden", "b"),
         });
-        let names = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "u".to_owned())).collect();
+        let names = |names: &[&str]| names.iter().map(|name| Arc::new(requested(name))).collect();
         for (unwanted, expected) in [
             (names(&["a", "b"]), "b: Error from server (Forbidden): b Forbidden; stopping: a"),
             (names(&["b", "c"]), "b and 1 more: Error from server (Forbidden): b Forbidden; stopping: none"),
             (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
-            let unwanted: Vec<(String, String)> = unwanted;
+            let unwanted: Vec<Arc<NodeMaintenance>> = unwanted;
             let outcome = stop(&refusing, &unwanted, false).await;
             assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
+    }
+
+    /// A maintenance of a roll of two nodes, the second of which has its state.
+    fn of_roll(name: &str, position: usize) -> NodeMaintenance {
+        let mut object = requested(name);
+        let settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let node = NodeRecord::planned(0, position, Timestamp::UNIX_EPOCH);
+        let state = (position == 1).then(|| (STATE.to_owned(), annotation(&RollRecord::default())));
+        object.labels_mut().insert(ROLL_LABEL.to_owned(), "r".to_owned());
+        object
+            .annotations_mut()
+            .extend([(SETTINGS.to_owned(), settings.to_string()), (NODE.to_owned(), annotation(&node))]);
+        object.annotations_mut().extend(state);
+        object
+    }
+
+    #[tokio::test]
+    async fn the_state_of_a_roll_moves_before_the_maintenance_with_it_is_deleted() {
+        let stopped = async |moves: bool| {
+            let objects = Mutex::new([of_roll("n1", 0), of_roll("n2", 1)]);
+            let (cluster, requests) = cluster(move |method, path| match method {
+                "GET" => list(&*objects.lock().unwrap()),
+                "PATCH" if moves => {
+                    let mut objects = objects.lock().unwrap();
+                    let moved = annotation(&RollRecord { revision: 1, ..RollRecord::default() });
+                    objects[0].annotations_mut().insert(STATE.to_owned(), moved);
+                    (200, json!(objects[0]))
+                }
+                "PATCH" => failure(403, "Forbidden", "n1"),
+                _ => (200, json!(path.ends_with("n2").then(|| of_roll("n2", 1)))),
+            });
+            let stopped = stop(&cluster, &[Arc::new(of_roll("n2", 1))], false).await.unwrap();
+            let requests = requests.lock().unwrap();
+            let last =
+                |line: &String| Some(format!("{} {}", line.split_once(' ')?.0, line.rsplit('/').next()?));
+            let changes: Vec<_> =
+                requests.iter().filter(|line| !line.starts_with("GET")).filter_map(last).collect();
+            assert_eq!(changes, ["PATCH n1", "DELETE n2"]);
+            stopped
+        };
+        assert_eq!(stopped(true).await, "stopping: n2");
+        assert_eq!(
+            stopped(false).await,
+            "stopping: n2; warning: the state of roll r may be deleted with a maintenance: Error from server (Forbidden): n1 \
+             Forbidden"
+        );
     }
 }

@@ -172,7 +172,7 @@ fn marked_nodes_are_started_stopped_and_opened_from_there() {
     type_in(&mut model, " x");
     let effects = press(&mut model, KeyCode::Enter);
     assert!(
-        matches!(&effects[..], [Effect::Send { request: ClusterRequest::Stop(targets), .. }] if targets[0].0 == "worker-07"),
+        matches!(&effects[..], [Effect::Send { request: ClusterRequest::Stop(targets), .. }] if targets[0].name_any() == "worker-07"),
         "{effects:?}"
     );
     type_in(&mut model, "p");

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode};
 use jiff::SignedDuration;
+use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
+use nm_core::maintenance::uid;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
 
@@ -21,7 +23,7 @@ fn stopped(effects: &[Effect]) -> Vec<(String, String)> {
     let [Effect::Send { request: ClusterRequest::Stop(targets), .. }] = effects else {
         panic!("{effects:?}")
     };
-    targets.clone()
+    targets.iter().map(|target| (target.name_any(), uid(target))).collect()
 }
 
 fn with_uids(nodes: &[&str]) -> Vec<(String, String)> {

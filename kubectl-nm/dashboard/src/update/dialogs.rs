@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent};
-use kube::ResourceExt;
-use nm_core::maintenance::{node, uid};
+use nm_core::maintenance::node;
 use nm_shared::NodeMaintenance;
 
 use crate::config::action_table::Action;
@@ -116,11 +115,10 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
                 [target] => format!("stopping {} ...", node(target)),
                 targets => format!("stopping {} maintenances ...", targets.len()),
             };
-            let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
             let request = if dialog.keep_cordon {
-                ClusterRequest::StopKeepingCordons(targets.collect())
+                ClusterRequest::StopKeepingCordons(dialog.targets)
             } else {
-                ClusterRequest::Stop(targets.collect())
+                ClusterRequest::Stop(dialog.targets)
             };
             return Some(requests::send(model, words, request));
         }
