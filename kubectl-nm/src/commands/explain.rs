@@ -11,7 +11,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{check_exist, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::cause::Cause;
+use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{causes, unlisted};
 use nm_core::explain::node_causes::abandoned;
@@ -157,12 +157,13 @@ impl<'a> Judged<'a> {
 
     /// Whether something blocks it that does not pass by itself.
     fn is_blocked(&self) -> bool {
-        self.causes.iter().any(|cause| !cause.passes && !cause.is_outage) || unlisted(self.object) > 0
+        self.causes.iter().any(|cause| !cause.passes() && !cause.is_outage) || unlisted(self.object) > 0
     }
 
     /// Whether nobody has to do anything, as far as its causes tell.
     fn is_well(&self) -> bool {
-        self.causes.iter().all(|cause| cause.passes && !cause.is_pending) && !self.is_blocked()
+        self.causes.iter().all(|cause| cause.passes() && cause.outlook != Outlook::WillBlock)
+            && !self.is_blocked()
     }
 }
 
@@ -194,7 +195,7 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
         out.data(&Line::new("Nothing is blocked."))?;
     }
     // What blocks comes before what passes.
-    common.sort_by_key(|common| common.cause.passes);
+    common.sort_by_key(|common| common.cause.passes());
     for mut common in common {
         out.data(&Line::default())?;
         common.cause.what = common.sentences();
@@ -226,7 +227,7 @@ impl CommonCause {
             let known = &known.cause;
             let is_common = known.common.is_some() && known.common == cause.common;
             (known.what == cause.what || is_common)
-                && (&known.advice, known.passes, known.stays) == (&cause.advice, cause.passes, cause.stays)
+                && (&known.advice, known.outlook) == (&cause.advice, cause.outlook)
         };
         let sentences = cause.what.iter().skip(usize::from(!cause.down.is_empty())).cloned();
         let Some(Self { cause: known, nodes, what, left_out }) = all.iter_mut().find(is_alike) else {
@@ -328,7 +329,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
     }
     let waits_for_hooks = maintenance::hold(object).is_some_and(|hold| !hold.hooks.is_empty());
     // What is not known of workloads is nothing that blocks.
-    let is_blocked_by_none = causes.iter().all(|cause| cause.is_outage && cause.passes);
+    let is_blocked_by_none = causes.iter().all(|cause| cause.is_outage && cause.passes());
     if !is_blocked && (is_blocked_by_none || State::of(object) == State::Draining) {
         let outlook = match (State::of(object), context.reconcilers.leadership) {
             (State::Drained, _) | (_, Leadership::Lapsed(_)) => "",
@@ -339,7 +340,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
         if !causes.is_empty() {
             out.data(&Line::default())?;
         }
-        out.data(&Line::new(if causes.iter().any(|cause| cause.is_pending) {
+        out.data(&Line::new(if causes.iter().any(|cause| cause.outlook == Outlook::WillBlock) {
             String::from("These pods count as blocked if nothing changes for a while.")
         } else {
             format!("Nothing is blocked{outlook}.")
@@ -397,7 +398,7 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
 
 /// A cause without its commands. `nodes` are those that it concerns, if several are explained.
 fn paragraph(cause: &Cause, nodes: &[String], now: Timestamp) -> Vec<Line> {
-    let style = if cause.passes { Style::Busy } else { Style::Bad };
+    let style = if cause.passes() { Style::Busy } else { Style::Bad };
     let mut lines: Vec<Line> = cause.what.iter().map(|what| Line::default().with(style, what)).collect();
     if !nodes.is_empty() {
         let noun = if nodes.len() == 1 { "Node" } else { "Nodes" };
@@ -452,10 +453,10 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
         1 => String::from("; at least 1 eviction was refused"),
         refusals => format!("; at least {refusals} evictions were refused"),
     };
-    let verb = match (cause.stays, cause.passes) {
-        (true, _) => "Staying:",
-        (_, true) => "Waits for",
-        (_, false) => "Blocks",
+    let verb = match cause.outlook {
+        Outlook::Blocks => "Blocks",
+        Outlook::WillBlock | Outlook::Passes => "Waits for",
+        Outlook::AwaitsDrain | Outlook::Stays => "Staying:",
     };
     match (since, named.as_str()) {
         (None, "") => None,

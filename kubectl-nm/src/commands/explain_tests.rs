@@ -367,11 +367,9 @@ fn a_pod_that_waits_for_long_is_looked_into_and_one_that_waits_in_vain_is_not_we
     let object = with_status("n1", json!({"phase": "Running", "waitingPods": waiting}));
     assert!(!is_kept_by_pods(&object, "2026-01-02T03:04:10Z".parse().unwrap()));
     assert!(is_kept_by_pods(&object, "2026-01-02T03:04:20Z".parse().unwrap()));
-    let judged = |is_pending| {
-        let cause = Cause { passes: true, is_pending, ..Cause::default() };
-        Judged { object: &object, causes: vec![cause] }
-    };
-    assert!(judged(false).is_well() && !judged(true).is_well() && !judged(true).is_blocked());
+    let judged = |outlook| Judged { object: &object, causes: vec![Cause { outlook, ..Cause::default() }] };
+    let (passes, will_block) = (judged(Outlook::Passes), judged(Outlook::WillBlock));
+    assert!(passes.is_well() && !will_block.is_well() && !will_block.is_blocked());
 }
 
 /// What `explain` without a name prints of these maintenances, where other requests are answered so.

@@ -10,7 +10,7 @@ use nm_shared::{
     WaitReason, WaitingPod,
 };
 
-use crate::explain::cause::{Cause, CommonGround, few, few_and_more, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, few, few_and_more, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
@@ -63,7 +63,7 @@ pub(super) fn blocked(
     causes(maintenance, kept.into_values(), facts, kubectl, now)
 }
 
-/// The causes of the pods that wait for their budgets. They pass.
+/// The causes of the pods that wait for their budgets, before [`count_as_waiting`].
 pub(super) fn waiting(
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
@@ -80,14 +80,15 @@ pub(super) fn waiting(
         of_budget.add(pod.reference(), pod.since.0);
         of_budget.ahead = Some(of_budget.ahead.map_or(pod.ahead, |ahead| ahead.min(pod.ahead)));
     }
-    let mut causes = causes(maintenance, kept.into_values(), facts, kubectl, now);
-    for cause in &mut causes {
-        let is_stuck =
-            |ground: &CommonGround| matches!(ground, CommonGround::FirstCause(first) if first.is_stuck());
-        cause.is_pending = cause.common.as_ref().is_some_and(is_stuck);
-        cause.passes = true;
+    causes(maintenance, kept.into_values(), facts, kubectl, now)
+}
+
+/// The status does not count the pods of this cause as blocked, or not yet.
+pub(super) fn count_as_waiting(cause: &mut Cause) {
+    if cause.outlook == Outlook::Blocks {
+        let is_stuck = matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_stuck());
+        cause.outlook = if is_stuck { Outlook::WillBlock } else { Outlook::Passes };
     }
-    causes
 }
 
 impl<'a> Kept<'a> {
@@ -232,7 +233,7 @@ impl Group<'_> {
             unseen: self.unseen.iter().map(Unseen::sentence).collect(),
             advice,
             commands,
-            passes,
+            outlook: Outlook::of(passes),
             common: cause.cloned().map(CommonGround::FirstCause),
             ..Cause::of_times(self.kept.iter().flat_map(|kept| kept.times.iter().copied()))
         }
@@ -292,7 +293,7 @@ pub(super) fn terminating(
             "Wait until the pods have terminated; their events show how far they are"
         }),
         commands: few(commands),
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::default()
     })
 }

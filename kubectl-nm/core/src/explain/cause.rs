@@ -10,11 +10,10 @@ const MAX_EXAMPLES: usize = 3;
 
 /// One cause why a maintenance makes no progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "a cause has four facts that do not depend on its kind")]
 pub struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub what: Vec<String>,
-    /// The pods that it blocks or, if it passes, that the drain waits for.
+    /// The pods that it is about: those that it blocks, that the drain waits for, or that stay.
     pub pods: Vec<String>,
     /// When it started; for pods, workloads or nodes that it concerns since different times, the earliest. `None` if unknown.
     pub since: Option<Timestamp>,
@@ -28,18 +27,37 @@ pub struct Cause {
     pub advice: String,
     /// Commands to paste into a shell, with connection flags; none if nothing has to be done.
     pub commands: Vec<String>,
-    /// Whether it is temporary or intended, so that the maintenance does not count as blocked by it.
-    pub passes: bool,
-    /// Whether it passes only because the status does not count it as blocked yet.
-    pub is_pending: bool,
-    /// Whether its pods stay, so that the drain does not wait for them.
-    pub stays: bool,
+    /// What becomes of it if nobody does anything.
+    pub outlook: Outlook,
     /// Whether it is harm that the drain does to a workload, and keeps nothing from going on.
     pub is_outage: bool,
     /// The workloads that are down, each with its namespace. The first sentence names them.
     pub down: Vec<String>,
     /// What makes the causes of several nodes one; none if only their words do.
     pub common: Option<CommonGround>,
+}
+
+/// What becomes of a cause if nobody does anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Outlook {
+    /// It blocks the maintenance.
+    #[default]
+    Blocks,
+    /// It will block the maintenance: the status does not count its pods as blocked yet.
+    WillBlock,
+    /// It is temporary or intended.
+    Passes,
+    /// It is temporary, but the drain does not continue: its pods stay until then. What continues the drain is another cause.
+    AwaitsDrain,
+    /// Its pods stay, and the drain does not wait for them.
+    Stays,
+}
+
+impl Outlook {
+    /// The outlook of a cause that passes, or else blocks.
+    pub(super) fn of(passes: bool) -> Self {
+        if passes { Self::Passes } else { Self::Blocks }
+    }
 }
 
 /// What causes of several nodes have in common, whatever the pods and the numbers of the budgets that their words name.
@@ -56,6 +74,11 @@ pub enum CommonGround {
 }
 
 impl Cause {
+    /// Whether the maintenance does not count as blocked by it.
+    pub fn passes(&self) -> bool {
+        self.outlook != Outlook::Blocks
+    }
+
     /// Adds times since when it concerns something.
     pub fn add_times(&mut self, times: impl IntoIterator<Item = Timestamp>) {
         let known = self.since.into_iter().chain(self.latest);
@@ -102,7 +125,7 @@ pub(super) fn sentence(text: &str) -> String {
 }
 
 /// The text with a capital letter, unless it begins with a name: a first word that is not of letters alone.
-pub fn capitalized(text: &str) -> String {
+pub(super) fn capitalized(text: &str) -> String {
     let first = text.split(' ').next().unwrap_or_default();
     if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return text.to_owned();

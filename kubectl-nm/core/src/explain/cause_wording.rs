@@ -241,7 +241,7 @@ impl Words<'_> {
         } else {
             "Find out why the budget allows no eviction before you change anything"
         };
-        Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets(), passes: false }
+        Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets(), passes: waits }
     }
 
     fn own_pods(&self, obstacle: &Obstacle) -> Told {

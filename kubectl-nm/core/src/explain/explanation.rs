@@ -15,7 +15,7 @@ use nm_shared::{
 };
 
 use crate::explain::budget_causes;
-use crate::explain::cause::{Cause, CommonGround, few, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::deletions;
 use crate::explain::failed_jobs;
@@ -74,10 +74,11 @@ pub fn causes(
         announce_deletion(&mut blocked, maintenance, facts, kubectl);
         let mut waiting = budget_causes::waiting(maintenance, facts, kubectl, now);
         if !goes_on(maintenance, reconcilers) {
-            blocked.iter_mut().chain(&mut waiting).for_each(leave);
+            blocked.iter_mut().chain(&mut waiting).for_each(await_drain);
         }
+        waiting.iter_mut().for_each(budget_causes::count_as_waiting);
         for cause in &mut causes {
-            after_timeout(cause, maintenance, &blocked);
+            after_timeout(cause, maintenance, &blocked, &waiting);
         }
         causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
         causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
@@ -103,10 +104,10 @@ fn goes_on(maintenance: &NodeMaintenance, reconcilers: &Reconcilers) -> bool {
         && !matches!(reconcilers.leadership, Leadership::Lapsed(_))
 }
 
-/// Nobody evicts these pods now: what passes needs nothing but that the drain continues, which is another cause.
-fn leave(cause: &mut Cause) {
-    if cause.passes {
-        cause.stays = true;
+/// Nobody evicts these pods now: what passes needs nothing but that the drain continues.
+fn await_drain(cause: &mut Cause) {
+    if cause.outlook == Outlook::Passes {
+        cause.outlook = Outlook::AwaitsDrain;
         (cause.advice, cause.commands) = (String::new(), Vec::new());
     }
 }
@@ -145,14 +146,15 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
         .then(|| continues_after_timeout(maintenance))
 }
 
-/// Without a timeout, a drain that failed would fail again for the causes that are left.
-fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause]) {
-    let Some(continues) = continues(maintenance).filter(|_| !blocked.is_empty()) else { return };
-    cause.advice = if blocked.iter().all(|cause| cause.passes) {
-        format!("What blocked the drain is over: {continues}")
-    } else {
-        format!("First fix what blocks the pods; then {continues}")
-    };
+/// Without a timeout, a drain that failed would still be blocked by the causes that are left.
+fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
+    let Some(continues) = continues(maintenance) else { return };
+    let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
+    if blocked.iter().chain(waiting).any(is_stuck) {
+        cause.advice = format!("First fix what blocks the pods; then {continues}");
+    } else if !blocked.is_empty() {
+        cause.advice = format!("What blocked the drain is over: {continues}");
+    }
 }
 
 /// Blocked pods, except for those that a chain of causes explains.
@@ -238,7 +240,7 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
         what: vec![what],
         advice: advice.to_owned(),
         commands: few(volumes.iter().map(describe)),
-        passes: error.is_none(),
+        outlook: Outlook::of(error.is_none()),
         ..Cause::of_times(volumes.iter().map(|volume| volume.since.0))
     }
 }
@@ -314,7 +316,7 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
             "Wait until the pods terminate. To evict them now, remove the setting"
         }),
         commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })
 }
@@ -332,7 +334,7 @@ fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: String::from("Wait until the pods before them have left; this shows how far they are"),
         commands: vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })
 }
@@ -355,8 +357,7 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: returned_pods::ADVICE.to_owned(),
         commands: few(pods.iter().map(|pod| returned_pods::edit(kubectl, pod))),
-        passes: true,
-        stays: true,
+        outlook: Outlook::Stays,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
     workloads.into_iter().map(cause).collect()

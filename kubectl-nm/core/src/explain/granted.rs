@@ -6,7 +6,7 @@ use nm_shared::{BlockedPod, ForbiddenAccess, Grant, NodeMaintenance};
 use crate::client::cluster::Cluster;
 use crate::client::objects::{Permission, is_allowed};
 use crate::explain::bounded_requests::{MAX_CONCURRENT, within_timeout};
-use crate::explain::cause::Cause;
+use crate::explain::cause::{Cause, Outlook};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::node;
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -49,7 +49,7 @@ pub(super) fn report(
         return;
     }
     cause.what.push(String::from("By now, nm-reconciler has this permission."));
-    cause.passes = true;
+    cause.outlook = Outlook::Passes;
     cause.advice = String::from("Wait: nm-reconciler tries again within a minute");
     cause.commands = vec![nm_command(kubectl, &format!("status {}", shell_quoted(node(maintenance))))];
 }

@@ -12,7 +12,7 @@ use nm_shared::drain::completion::validate_completion;
 use nm_shared::{BlockReason, Hook, NodeMaintenance};
 
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
-use crate::explain::cause::{Cause, capitalized, sentence};
+use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
 use crate::explain::roll_causes::{offer_skip, roll_command};
@@ -42,7 +42,7 @@ pub fn abandoned(
     };
     let cause = nobody_leads(what, since, kubectl, now);
     // A drained node waits for nothing.
-    Some(Cause { passes: cause.passes || State::of(maintenance) == State::Drained, ..cause })
+    Some(Cause { outlook: Outlook::of(cause.passes() || State::of(maintenance) == State::Drained), ..cause })
 }
 
 /// The cause that a maintenance has not started.
@@ -73,7 +73,7 @@ pub(super) fn not_begun(
 /// The cause that no reconciler leads since then. Another replica takes over within moments, if there is one.
 fn nobody_leads(what: &str, since: Timestamp, kubectl: &str, now: Timestamp) -> Cause {
     let cause = no_reconciler(what, Some(since), kubectl, now);
-    let advice = if cause.passes {
+    let advice = if cause.passes() {
         "If there is another replica, it takes over in a moment; otherwise, check why nm-reconciler is not running"
     } else {
         "Check why nm-reconciler is not running: without it, no maintenance starts, continues or ends"
@@ -91,7 +91,7 @@ fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Times
             "This usually takes a moment; if it takes longer, check whether nm-reconciler is running",
         ),
         commands: vec![format!("{kubectl} get pods -A -l {LABEL_SELECTOR} -o wide")],
-        passes: since.is_some_and(is_new),
+        outlook: Outlook::of(since.is_some_and(is_new)),
         ..Cause::default()
     }
 }
@@ -130,7 +130,7 @@ pub(super) fn not_ready(
         advice,
         commands: vec![format!("{kubectl} describe node {}", shell_quoted(node))],
         // A kubelet that reports terminates pods.
-        passes: unready.message.is_some(),
+        outlook: Outlook::of(unready.message.is_some()),
         ..Cause::default()
     };
     offer_skip(&mut cause, maintenance, facts, kubectl, now);
@@ -168,7 +168,7 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
         since: Some(hold.since.0),
         advice,
         commands: vec![command],
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::default()
     })
 }
@@ -205,7 +205,7 @@ pub(super) fn not_let_go(
             since,
             advice: String::from("If nobody runs the roll, continue it, or abort it"),
             commands: ["resume", "abort"].map(|verb| roll_command(verb, roll, kubectl)).into(),
-            passes: true,
+            outlook: Outlook::Passes,
             ..Cause::default()
         };
     }
@@ -317,7 +317,7 @@ pub(super) fn by_condition(
         since: condition.map(|condition| condition.last_transition_time.0),
         advice,
         commands: vec![command],
-        passes: reason == Some(ConditionReason::MaxUnavailable),
+        outlook: Outlook::of(reason == Some(ConditionReason::MaxUnavailable)),
         ..Cause::default()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use crate::explain::cause::{Cause, CommonGround, few};
+use crate::explain::cause::{Cause, CommonGround, Outlook, few};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
@@ -48,7 +48,7 @@ pub(super) fn unknown(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubec
         advice: String::from("Check the workloads themselves"),
         commands: vec![format!("{kubectl} get deployments,statefulsets,jobs -A")],
         // A limit is reported even where nobody has asked about this node.
-        passes: !gaps.iter().any(OutageGap::is_limit),
+        outlook: Outlook::of(!gaps.iter().any(OutageGap::is_limit)),
         is_outage: true,
         ..Cause::default()
     })
@@ -230,7 +230,7 @@ impl<'a> Group<'a> {
             unseen,
             advice,
             commands,
-            passes,
+            outlook: Outlook::of(passes),
             common: Some(common),
             is_outage: true,
             down,

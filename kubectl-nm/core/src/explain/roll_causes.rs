@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionType;
 
-use crate::explain::cause::Cause;
+use crate::explain::cause::{Cause, Outlook};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::roll::{Pause, RollRunners, RollStanding, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
@@ -26,7 +26,7 @@ pub(super) fn left_by_roll(
         let what = "so the node stays in maintenance";
         let mut cause = abandoned(roll, what, facts, kubectl);
         cause.what.extend(paused);
-        if !cause.passes {
+        if !cause.passes() {
             cause.advice.push_str(". Or return the node to service");
             cause.commands.push(nm_command(kubectl, &format!("stop {node}")));
         }
@@ -38,7 +38,13 @@ pub(super) fn left_by_roll(
     let standing = facts.rolls.standing(roll, now)?;
     if let Some((what, advice)) = drained_by_roll(maintenance, roll, &standing) {
         let commands = vec![roll_command("status", roll, kubectl)];
-        return Some(Cause { what: vec![what], advice, commands, passes: true, ..Cause::default() });
+        return Some(Cause {
+            what: vec![what],
+            advice,
+            commands,
+            outlook: Outlook::Passes,
+            ..Cause::default()
+        });
     }
     let paused = paused?;
     Some(Cause {
@@ -49,7 +55,7 @@ pub(super) fn left_by_roll(
         since: facts.rolls.pause(roll).map(|pause| pause.at),
         advice: String::from("To continue, resume the roll"),
         commands: vec![roll_command("resume", roll, kubectl)],
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::default()
     })
 }
@@ -87,7 +93,7 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
             what: vec![format!("Nobody runs roll {roll} now. {words}.")],
             advice: String::from("This usually takes a moment; see how far it is"),
             commands: vec![status],
-            passes: true,
+            outlook: Outlook::Passes,
             ..Cause::default()
         },
         Some(job @ RollJob::Stuck { words, .. }) => Cause {
@@ -220,7 +226,7 @@ pub(super) fn suspended(
         since,
         advice: advice.to_owned(),
         commands,
-        passes: true,
+        outlook: Outlook::Passes,
         ..Cause::default()
     }
 }
@@ -263,7 +269,7 @@ mod tests {
         let (status, resume) = ("kubectl nm roll status k2", "kubectl nm roll resume k2");
         for phase in ["Running", "Succeeded"] {
             let cause = cause(phase, false, None);
-            assert!(!cause.passes, "{phase}");
+            assert!(!cause.passes(), "{phase}");
             assert_eq!(
                 (cause.what, cause.commands),
                 (vec![stays.into()], vec![status.into(), resume.into(), "kubectl nm stop n1".into()])
@@ -271,7 +277,7 @@ mod tests {
         }
         let planned = cause("", true, None);
         assert_eq!(planned.what, ["Nobody runs roll k2, so the maintenance does not start."]);
-        assert_eq!((planned.commands, planned.passes), (vec![status.into(), resume.into()], false));
+        assert_eq!((planned.passes(), planned.commands), (false, vec![status.into(), resume.into()]));
     }
 
     #[test]
@@ -279,7 +285,7 @@ mod tests {
         let stuck = |is_image| RollJob::Stuck { words: STUCK.into(), is_image };
         for planned in [false, true] {
             let cause = cause("Succeeded", planned, Some(stuck(true)));
-            assert!(!cause.passes && cause.what[0].ends_with(&format!("{STUCK}.")), "{:?}", cause.what);
+            assert!(!cause.passes() && cause.what[0].ends_with(&format!("{STUCK}.")), "{:?}", cause.what);
             assert_eq!(cause.commands[0], "kubectl nm roll resume k2 --runner-image IMAGE");
         }
         let other = cause("Succeeded", true, Some(stuck(false)));
@@ -288,8 +294,12 @@ mod tests {
             ["kubectl describe pods -n node-maintenance-rolls -l kubectl-nm.dev/roll-runner=k2"]
         );
         let starting = cause("Succeeded", true, Some(RollJob::Starting("Job a/b is starting".into())));
-        assert_eq!((starting.passes, starting.commands), (true, vec!["kubectl nm roll status k2".into()]));
+        assert_eq!((starting.passes(), starting.commands), (true, vec!["kubectl nm roll status k2".into()]));
         let unread = cause("Succeeded", true, Some(RollJob::Unread("jobs is forbidden".into())));
-        assert!(!unread.passes && unread.what[0].contains("unless its Job is starting"), "{:?}", unread.what);
+        assert!(
+            !unread.passes() && unread.what[0].contains("unless its Job is starting"),
+            "{:?}",
+            unread.what
+        );
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nm_shared::cluster::pod::reference_in;
 use nm_shared::{BlockFacts, BlockedPod, Grant, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
 
-use crate::explain::cause::{Cause, few};
+use crate::explain::cause::{Cause, Outlook, few};
 use crate::explain::cause_wording::tell_of_replacements;
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, pods_elsewhere, stuck_replacements};
@@ -40,7 +40,7 @@ pub(super) fn surging(
                 shell_quoted(namespace),
                 shell_quoted(deployment)
             )],
-            passes: true,
+            outlook: Outlook::Passes,
             ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
         };
         let name = |pod: &&SurgingPod| {
@@ -58,7 +58,9 @@ pub(super) fn surging(
         let found = found.map(|read| (&read.pod, read.warnings.as_slice()));
         let ends = stuck_replacements(found, facts, now);
         // As in the status, it is not blocked before the rollout has exceeded its deadline.
-        cause.is_pending = !ends.is_empty();
+        if !ends.is_empty() {
+            cause.outlook = Outlook::WillBlock;
+        }
         explain(&mut cause, ends, maintenance, facts, kubectl, now);
         let unseen = read().filter_map(|read| read.as_ref().err());
         let unseen = unseen.chain(rollout.and_then(|read| read.as_ref().err()));

@@ -379,7 +379,9 @@ impl RollModel {
             if !cause.pods.is_empty() {
                 lines.push(format!("Pods: {}", cause.pods.join(", ")));
             }
-            lines.push(format!("{}.", cause.advice.trim_end_matches('.')));
+            if !cause.advice.is_empty() {
+                lines.push(format!("{}.", cause.advice.trim_end_matches('.')));
+            }
             lines.extend(cause.commands.into_iter().map(|command| format!("  {command}")));
         }
         Some((lines, *top))

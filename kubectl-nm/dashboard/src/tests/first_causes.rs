@@ -184,3 +184,28 @@ fn what_blocks_a_drain_that_has_timed_out_is_not_all_that_has_to_be_done() {
     assert!(advice("Failed").ends_with(continues), "{}", advice("Failed"));
     assert!(!advice("Running").contains("timeout"), "{}", advice("Running"));
 }
+
+#[test]
+fn what_blocked_a_drain_that_has_timed_out_and_is_over_is_shown_with_what_continues_the_drain() {
+    let mut model = node(options());
+    let mut status = running(40, &[("cart-0", "m")]);
+    status["phase"] = json!("Failed");
+    status["blockedPods"][0]["budget"] = json!({"name": "cart"});
+    status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+        "lastTransitionTime": now()}]);
+    let failed = with_status("worker-07", status);
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(failed))));
+    let mut facts = never_allowing("worker-07");
+    let budget = facts.budgets.get_mut(&cart()).unwrap().budget.as_mut().unwrap().as_mut().unwrap();
+    budget.status.as_mut().unwrap().disruptions_allowed = 1;
+    send(&mut model, read(facts));
+    let (why, remedy) = model.remedy().unwrap();
+    assert!(why.ends_with("By now, the budget allows 1 eviction"), "{why}");
+    assert_eq!(
+        (remedy.advice.as_str(), remedy.command.as_str()),
+        (
+            "What blocked the drain is over: remove the timeout, and the drain continues",
+            r#"kubectl patch nm worker-07 --type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#
+        )
+    );
+}

@@ -30,7 +30,7 @@ pub(super) struct Scene {
     pub(super) state: RollState,
     is_current: bool,
     /// Whether the objects have the details of actions under way and of blocked pods.
-    is_detailed: bool,
+    pub(super) is_detailed: bool,
 }
 
 fn ago(seconds: i64) -> Timestamp {
@@ -131,13 +131,14 @@ impl Scene {
                 ..NodeRecord::planned(progress.wave, progress.position, progress.since)
             };
             let is_blocked = progress.detail.starts_with("blocked");
+            let phase = if progress.detail.contains("timed out") { "Failed" } else { "Running" };
             let pod = json!({"namespace": "shop", "name": "cart-0", "reason": "DisruptionBudget", "message": "m",
                 "since": now, "attempts": 3, "budget": {"name": "cart", "desiredHealthy": 3, "currentHealthy": 3}});
             let pods = Vec::from_iter((self.is_detailed && is_blocked).then_some(pod));
-            let status = json!({"phase": "Running", "podCounts": {"blocked": i32::from(is_blocked)},
+            let reason = match (phase, is_blocked) { ("Failed", _) => "TimedOut", (_, true) => "Blocked", _ => "Draining" };
+            let status = json!({"phase": phase, "podCounts": {"blocked": i32::from(is_blocked)},
                 "blockedPods": pods, "conditions": [
-                {"type": "Drained", "status": "False", "reason": if is_blocked { "Blocked" } else { "Draining" },
-                    "message": "", "lastTransitionTime": now},
+                {"type": "Drained", "status": "False", "reason": reason, "message": "", "lastTransitionTime": now},
             ]});
             RollNode { object: Arc::new(maintenance(&progress.node, 900, status)), record, revision: None }
         });

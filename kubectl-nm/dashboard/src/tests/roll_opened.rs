@@ -4,7 +4,7 @@ use crossterm::event::KeyCode;
 
 use crate::roll::model::RollEffect;
 use crate::tests::first_causes::never_allowing;
-use crate::tests::roll::{detailed, press, text};
+use crate::tests::roll::{Scene, detailed, press, shown, text};
 
 #[test]
 fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
@@ -24,4 +24,23 @@ fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
     assert!(explained.contains("kubectl -n shop patch pdb cart"), "the first cause: {explained}");
     press(&mut model, KeyCode::Esc);
     assert_eq!(text(&model), closed);
+}
+
+#[test]
+fn a_cause_that_is_over_has_no_advice() {
+    let mut scene = Scene::working();
+    scene.is_detailed = true;
+    scene.progress[3].detail = String::from("blocked; the drain timed out");
+    let mut model = shown(&scene, 120, 30);
+    // The first key selects the node that has been under way for longest.
+    for key in [KeyCode::Down; 4].into_iter().chain([KeyCode::Enter]) {
+        press(&mut model, key);
+    }
+    let mut facts = never_allowing("worker-4");
+    let budget = facts.budgets.values_mut().next().unwrap().budget.as_mut().unwrap().as_mut().unwrap();
+    budget.status.as_mut().unwrap().disruptions_allowed = 1;
+    model.learn("worker-4", facts);
+    let (lines, _) = model.opened_lines().unwrap();
+    let over = lines.iter().position(|line| line == "By now, the budget allows 1 eviction.").unwrap();
+    assert_eq!(lines[over + 1..], ["Pods: shop/cart-0"], "{lines:#?}");
 }

@@ -168,7 +168,7 @@ fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_ev
             cause.what[1].ends_with("A replacement fits on no other node: n1, n2 are in maintenance."),
             "{cause:#?}"
         );
-        assert!(cause.commands == commands && !cause.passes, "{cause:#?}");
+        assert!(cause.commands == commands && !cause.passes(), "{cause:#?}");
         let cost =
             if pods == 1 { "the only pod is unavailable" } else { "is unavailable until there is a node" };
         assert!(cause.advice.contains(cost), "{cause:#?}");

@@ -175,7 +175,7 @@ fn a_node_for_which_somebody_has_to_confirm_is_confirmed_and_not_skipped() {
     let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
     assert_eq!(cause.what, ["Roll par waits until somebody confirms that it continues with node n1."]);
     assert_eq!(cause.advice, "Answer the question on the terminal where ada@vm runs the roll");
-    assert_eq!((cause.commands, cause.passes), (names(&[STATUS]), true));
+    assert_eq!((cause.passes(), cause.commands), (true, names(&[STATUS])));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_roll_that_was_aborted_returns_the_nodes_that_its_program_finishes() {
     let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
     let what = "Roll par was aborted: ada@vm finishes the nodes whose command or Job has started, and returns them to service.";
     assert_eq!(cause.what, [what]);
-    assert_eq!((cause.commands, cause.passes), (names(&[STATUS]), true));
+    assert_eq!((cause.passes(), cause.commands), (true, names(&[STATUS])));
 }
 
 fn names(commands: &[&str]) -> Vec<String> {

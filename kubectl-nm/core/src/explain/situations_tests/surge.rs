@@ -55,8 +55,8 @@ fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_
     );
     assert_eq!(cause.what[1..], [pending]);
     assert_eq!(
-        (cause.passes, cause.is_pending, cause.commands.as_slice()),
-        (true, true, [DESCRIBE.into(), "kubectl nm stop n1".into(), ROLLOUT.into()].as_slice())
+        (cause.outlook, cause.commands.as_slice()),
+        (Outlook::WillBlock, [DESCRIBE.into(), "kubectl nm stop n1".into(), ROLLOUT.into()].as_slice())
     );
     assert_eq!(
         cause.advice,
@@ -66,7 +66,7 @@ fn a_replacement_that_the_scheduler_places_nowhere_is_named_with_the_schedulers_
     // On a cluster of one node, or pinned to it.
     let left = with_replacement(Ok(Some(unfit())), &[cordoned("n1")]);
     assert_eq!(left.what[1..], ["No node is left for the replacement shop/web-2: n1 is in maintenance."]);
-    assert_eq!((left.is_pending, left.commands[0].as_str()), (true, "kubectl nm stop n1"));
+    assert_eq!((left.outlook, left.commands[0].as_str()), (Outlook::WillBlock, "kubectl nm stop n1"));
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn a_pod_that_waits_for_another_rollout_names_the_pod_that_keeps_the_rollout_fro
     let stuck = explained(Ok(vec![ready("web-0", "n1"), pending("Unschedulable", UNFIT)]));
     let pending = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
     assert_eq!(stuck.what, [under_way, pending.as_str()]);
-    assert_eq!((stuck.is_pending, stuck.commands[0].as_str()), (true, DESCRIBE));
+    assert_eq!((stuck.outlook, stuck.commands[0].as_str()), (Outlook::WillBlock, DESCRIBE));
     let moving = explained(Ok(vec![ready("web-0", "n1"), waiting("ContainerCreating", "")]));
-    assert_eq!((moving.what, moving.is_pending), (vec![under_way.to_owned()], false));
+    assert_eq!((moving.what, moving.outlook), (vec![under_way.to_owned()], Outlook::Passes));
     let hidden = explained(Err(Unseen::Forbidden("list pods".into())));
     assert_eq!(hidden.unseen, ["Not known, because you have no permission to list pods."]);
 }
@@ -153,13 +153,13 @@ fn a_replacement_that_starts_is_waited_for() {
     for read in [Ok(Some(starting)), Ok(Some(ready("web-2", "n2"))), Ok(None)] {
         let cause = with_replacement(read, &[]);
         assert_eq!(
-            (cause.passes && !cause.is_pending, cause.what.len(), cause.commands.as_slice()),
-            (true, 1, [ROLLOUT.to_owned()].as_slice())
+            (cause.outlook, cause.what.len(), cause.commands.as_slice()),
+            (Outlook::Passes, 1, [ROLLOUT.to_owned()].as_slice())
         );
     }
     let hidden = with_replacement(Err(Unseen::Forbidden("get pods".into())), &[]);
     assert_eq!(hidden.unseen, ["Not known, because you have no permission to get pods."]);
-    assert!(hidden.passes);
+    assert!(hidden.passes());
 }
 
 #[test]

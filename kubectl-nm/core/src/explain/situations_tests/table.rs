@@ -482,7 +482,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         assert_eq!(cause.commands.join("\n"), *command, "{name}");
         // What only starts needs nobody either.
         let is_over = command.is_empty() || over.iter().any(|over| what.starts_with(over));
-        assert_eq!(cause.passes, is_over, "{name}");
+        assert_eq!(cause.passes(), is_over, "{name}");
         assert_eq!(
             (cause.pods.as_slice(), cause.refusals),
             (["shop/web-0".to_owned()].as_slice(), 3),

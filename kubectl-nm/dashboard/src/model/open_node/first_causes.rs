@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use nm_core::explain::cause::Cause;
+use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
 use nm_core::maintenance::Reconcilers;
@@ -75,7 +75,12 @@ impl FirstCauses {
     /// The cause of a pod, if it has been read.
     pub(crate) fn of(&self, pod: &PodId) -> Option<&Cause> {
         let reference = format!("{}/{}", pod.namespace, pod.name);
-        self.causes.iter().find(|cause| !cause.stays && cause.pods.contains(&reference))
+        self.causes.iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&reference))
+    }
+
+    /// What continues a drain that does not continue by itself: the cause of its maintenance, which comes first.
+    pub(crate) fn of_drain(&self) -> Option<&Cause> {
+        self.causes.first().filter(|cause| cause.outlook != Outlook::AwaitsDrain)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What blocks the selected row and what to do about it, and what is copied.
 
 use jiff::Timestamp;
-use nm_core::explain::cause::capitalized;
+use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::deletions;
 use nm_core::explain::explanation;
@@ -51,14 +51,16 @@ impl Model {
         if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
             let what =
                 cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
-            let remedy = Remedy {
+            let of_drain = open.first_causes.of_drain().filter(|_| cause.outlook == Outlook::AwaitsDrain);
+            let remedy_of = |cause: &Cause| Remedy {
                 advice: cause.advice.clone(),
                 command: cause.commands.first().cloned().unwrap_or_default(),
             };
-            return Some((
-                of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.')),
-                and_continue(self.maintenance().map(AsRef::as_ref), remedy),
-            ));
+            let remedy = match of_drain {
+                Some(of_drain) => remedy_of(of_drain),
+                None => and_continue(self.maintenance().map(AsRef::as_ref), remedy_of(cause)),
+            };
+            return Some((of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.')), remedy));
         }
         let case = Case {
             kubectl: &self.options.kubectl,
@@ -130,7 +132,7 @@ impl Model {
             &self.options.kubectl,
             self.now,
         );
-        let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
+        let cause = causes.into_iter().find(|cause| waits || !cause.passes())?;
         let what = cause.what.into_iter().next()?;
         let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
         Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
@@ -200,7 +202,6 @@ pub(crate) fn remedy_of_blocked(
 fn and_continue(maintenance: Option<&NodeMaintenance>, remedy: Remedy) -> Remedy {
     match maintenance.and_then(explanation::continues) {
         None => remedy,
-        Some(continues) if remedy.advice.is_empty() => Remedy { advice: capitalized(continues), ..remedy },
         Some(continues) => Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy },
     }
 }

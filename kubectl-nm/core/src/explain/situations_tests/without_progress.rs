@@ -1,0 +1,78 @@
+//! Drains that do not continue: they have failed, or nobody leads.
+
+use serde_json::json;
+
+use super::*;
+use crate::maintenance::Leadership;
+
+#[test]
+fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
+    let failed = |situation: &Situation, suspend: bool| {
+        let mut status = blocked_status("shop");
+        status["phase"] = json!("Failed");
+        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
+            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+        let mut object = with_status("n1", status);
+        object.spec.suspend = suspend;
+        explained(&object, &situation.facts())
+    };
+    let advice = |causes: &[Cause]| causes[0].advice.clone();
+    let still = failed(&beside(crashing("web-2", "n2", 1, "Error")), false);
+    assert_eq!(still[1].what[0], "When the drain failed: PDB shop/web needs 2, has 2.");
+    assert!(still[1].what[1].contains("keeps exiting") && !still[1].passes(), "{still:#?}");
+    assert_eq!(
+        advice(&still),
+        "First fix what blocks the pods; then remove the timeout, and the drain continues"
+    );
+    let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
+    let over = failed(&Situation { budget: allows, ..Situation::default() }, false);
+    assert_eq!(over[1].outlook, Outlook::AwaitsDrain);
+    assert_eq!((over[1].advice.as_str(), over[1].commands.len()), ("", 0), "nothing is retried");
+    assert_eq!(advice(&over), "What blocked the drain is over: remove the timeout, and the drain continues");
+    let paused = failed(&beside(crashing("web-2", "n2", 1, "Error")), true);
+    let both = "First fix what blocks the pods; then remove the timeout and resume the maintenance, and the drain continues";
+    assert_eq!(advice(&paused), both);
+}
+
+#[test]
+fn a_drain_that_failed_while_pods_waited_for_their_turn_says_what_will_block_them() {
+    let mut object = waiting_for_their_turn();
+    object.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
+    let timed_out = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
+        "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+    object.status.as_mut().unwrap().conditions = parse(&timed_out);
+    let continues = "emove the timeout, and the drain continues";
+    let stuck = explained(&object, &beside(crashing("web-2", "n2", 1, "Error")).facts());
+    assert_eq!(stuck[0].advice, format!("First fix what blocks the pods; then r{continues}"));
+    assert_eq!(stuck[1].commands, ["kubectl -n shop logs web-2 -c app --previous"]);
+    let starting = beside(pod("web-2", "", json!({"phase": "Pending"})));
+    assert_eq!(explained(&object, &starting.facts())[0].advice, format!("R{continues}"));
+}
+
+#[test]
+fn while_nobody_leads_nothing_is_retried_and_what_is_stuck_keeps_its_remedy() {
+    let allows = edited(min_available(json!(2), (3, 2, 3)), "/status/disruptionsAllowed", json!(1));
+    let over = Situation { budget: allows, ..Situation::default() }.facts();
+    let created =
+        edited(waiting("ContainerCreating", ""), "/status/startTime", json!("2026-01-02T03:07:00Z"));
+    let (blocked, waiting) = (with_status("n1", blocked_status("shop")), waiting_for_their_turn());
+    for (object, facts, has_remedy) in [
+        (&blocked, over.clone(), false),
+        (&waiting, over, false),
+        (&waiting, ClusterFacts::default(), false),
+        (&waiting, beside(created).facts(), false),
+        (&waiting, beside(crashing("web-2", "n2", 1, "Error")).facts(), true),
+        (&waiting, beside(pending("Unschedulable", UNFIT)).facts(), true),
+        (&waiting, beside(running(json!({"started": true}))).facts(), true),
+    ] {
+        let advice = |leadership| {
+            let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
+            let mut causes = causes(object, &reconcilers, &facts, "kubectl", NOW.parse().unwrap());
+            let cause = causes.remove(0);
+            (cause.advice, cause.commands)
+        };
+        let nobody_leads = advice(Leadership::Lapsed(NOW.parse().unwrap()));
+        let expected = if has_remedy { advice(Leadership::Held) } else { (String::new(), Vec::new()) };
+        assert_eq!(nobody_leads, expected);
+    }
+}
