@@ -40,29 +40,41 @@ impl LeaderNeed {
 }
 
 /// Waits until a maintenance stands still because no reconciler leads. Never returns if the user may not see who leads.
+///
+/// At a failover, nobody leads for a moment: only what two checks in a row show counts.
 pub async fn until_nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> LeaderGap {
-    let (mut wait, mut last) = (FIRST_CHECK, LeaderNeed::Nothing);
+    let (mut wait, mut last, mut was_gap) = (FIRST_CHECK, LeaderNeed::Nothing, false);
     loop {
         sleep(wait).await;
         let now = need.get();
         // What is under way is checked if it was at the last look, too.
-        if now == LeaderNeed::ToBegin || (now == LeaderNeed::ToContinue && last != LeaderNeed::Nothing) {
-            let gap = leader::gap(cluster, Timestamp::now()).await;
-            // Something works on what is under way that is not seen.
-            let is_gap = |gap: &LeaderGap| now == LeaderNeed::ToBegin || *gap != LeaderGap::NotInstalled;
-            if let Some(gap) = gap.ok().flatten().filter(is_gap) {
-                return gap;
-            }
+        let is_due =
+            now == LeaderNeed::ToBegin || (now == LeaderNeed::ToContinue && last != LeaderNeed::Nothing);
+        let gap = if is_due { gap_for(cluster, now).await } else { None };
+        match gap {
+            Some(gap) if was_gap => return gap,
+            gap => was_gap = gap.is_some(),
         }
-        (wait, last) = (if now == LeaderNeed::Nothing { FIRST_CHECK } else { CHECK_INTERVAL }, now);
+        // A maintenance that does not start is not left without a word for long.
+        let is_soon = now == LeaderNeed::Nothing || (now == LeaderNeed::ToBegin && was_gap);
+        (wait, last) = (if is_soon { FIRST_CHECK } else { CHECK_INTERVAL }, now);
     }
+}
+
+/// That nobody leads who could do this, if the user may see that.
+async fn gap_for(cluster: &Cluster, need: LeaderNeed) -> Option<LeaderGap> {
+    let gap = leader::gap(cluster, Timestamp::now()).await.ok().flatten();
+    // Something works on what is under way that is not seen.
+    gap.filter(|gap| need == LeaderNeed::ToBegin || *gap != LeaderGap::NotInstalled)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use futures::future::join;
     use serde_json::{Value, json};
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::testing::fake_server::{cluster, failure};
@@ -73,20 +85,80 @@ mod tests {
         (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]}))
     }
 
+    fn held() -> (u16, Value) {
+        let (code, mut leases) = lapsed();
+        leases["items"][0]["spec"]["renewTime"] = json!(format!("{:.6}", Timestamp::now()));
+        (code, leases)
+    }
+
+    fn reads(requests: &Mutex<Vec<String>>) -> usize {
+        requests.lock().unwrap().iter().filter(|request| request.ends_with("/leases")).count()
+    }
+
+    async fn after(seconds: u64) {
+        sleep(Duration::from_secs(seconds)).await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_leading_is_found_once_a_maintenance_does_not_begin_or_continue() {
-        let (cluster, requests) = cluster(|_, _| lapsed());
-        for wanted in [LeaderNeed::ToBegin, LeaderNeed::ToContinue] {
-            requests.lock().unwrap().clear();
+        for (wanted, seconds) in [(LeaderNeed::ToBegin, 65), (LeaderNeed::ToContinue, 120)] {
+            let (cluster, requests) = cluster(|_, _| lapsed());
             let need = Cell::default();
             let request = async {
-                sleep(Duration::from_secs(60)).await;
-                assert_eq!(requests.lock().unwrap().len(), 0, "nothing is asked before");
+                after(58).await;
+                assert_eq!(reads(&requests), 0, "nothing is asked before");
                 need.set(wanted);
             };
+            let began = Instant::now();
             let (gap, ()) = join(until_nobody_leads(&cluster, &need), request).await;
             assert!(matches!(gap, LeaderGap::Lapsed { .. }), "{gap:?}");
+            assert_eq!((began.elapsed().as_secs(), reads(&requests)), (seconds, 2));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_without_a_leader_is_a_failover() {
+        for wanted in [LeaderNeed::ToBegin, LeaderNeed::ToContinue] {
+            let answered = Mutex::new(0);
+            let (cluster, requests) = cluster(move |_, path| {
+                let mut answered = answered.lock().unwrap();
+                *answered += i32::from(path.ends_with("/leases"));
+                if [2, 4].contains(&*answered) { held() } else { lapsed() }
+            });
+            let gap = until_nobody_leads(&cluster, &Cell::new(wanted)).await;
+            assert!(matches!(gap, LeaderGap::Lapsed { .. }), "{gap:?}");
+            assert_eq!(reads(&requests), 6, "the lease has lapsed in the first, third, fifth and sixth");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_just_begun_or_begins_and_ends_between_two_checks_asks_nothing() {
+        let (cluster, requests) = cluster(|_, _| lapsed());
+        let need = Cell::default();
+        let steps = async {
+            for _ in 0..10 {
+                need.set(LeaderNeed::ToContinue);
+                after(6).await;
+                need.set(LeaderNeed::Nothing);
+                after(54).await;
+            }
+        };
+        tokio::select! {
+            gap = until_nobody_leads(&cluster, &need) => panic!("{gap:?}"),
+            () = steps => {}
+        }
+        assert_eq!(reads(&requests), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_without_an_installation_is_served_by_something_that_is_not_seen() {
+        let nothing = || (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}));
+        let (cluster, requests) = cluster(move |_, _| nothing());
+        let need = Cell::new(LeaderNeed::ToContinue);
+        let never = timeout(Duration::from_secs(600), until_nobody_leads(&cluster, &need));
+        assert!(never.await.is_err() && reads(&requests) > 0);
+        need.set(LeaderNeed::ToBegin);
+        assert_eq!(until_nobody_leads(&cluster, &need).await, LeaderGap::NotInstalled);
     }
 
     #[tokio::test(start_paused = true)]
