@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{LABEL_SELECTOR, OTHER_OPERATOR};
 use crate::error::Error;
-use crate::maintenance::status;
+use crate::maintenance::{Leadership, status};
 use crate::plan::unread::Unread;
 use crate::terminal::text::{Line, Style};
 
@@ -218,6 +218,14 @@ fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
 }
 
 impl LeaderGap {
+    /// Who leads, for the causes why maintenances make no progress. Where none is installed, some may work without being seen.
+    pub fn leadership(&self, now: Timestamp) -> Leadership {
+        match self {
+            Self::NotInstalled => Leadership::Unknown,
+            gap => Leadership::Lapsed(gap.expired().unwrap_or(now).min(now)),
+        }
+    }
+
     /// When the lease expired, by the leader's clock.
     fn expired(&self) -> Option<Timestamp> {
         let Self::Lapsed { renewed, valid_seconds } = self else { return None };

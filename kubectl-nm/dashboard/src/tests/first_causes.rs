@@ -9,6 +9,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::maintenance::roll::{RollRunners, STATE};
+use nm_core::plan::leader::LeaderGap;
 use nm_core::testing::objects::{running, with_status};
 use nm_shared::PodReference;
 use serde_json::json;
@@ -185,6 +186,38 @@ fn what_blocks_a_drain_that_has_timed_out_is_not_all_that_has_to_be_done() {
     assert!(!advice("Running").contains("timeout"), "{}", advice("Running"));
 }
 
+/// What is read of a budget that guards `shop/cart-0` and allows its eviction by now.
+pub(super) fn allowing(node: &str) -> Box<ClusterFacts> {
+    let mut facts = never_allowing(node);
+    let budget = facts.budgets.get_mut(&cart()).unwrap().budget.as_mut().unwrap().as_mut().unwrap();
+    budget.status.as_mut().unwrap().disruptions_allowed = 1;
+    facts
+}
+
+#[test]
+fn an_eviction_is_retried_only_while_nm_reconciler_leads() {
+    let mut model = node(options());
+    send(&mut model, read(allowing("worker-07")));
+    let advice = |model: &Model| {
+        let (why, remedy) = model.remedy().unwrap();
+        assert!(why.ends_with("By now, the budget allows 1 eviction"), "{why}");
+        (remedy.advice, remedy.command)
+    };
+    let retried =
+        (String::from("The eviction is retried within seconds"), String::from("kubectl nm status worker-07"));
+    assert_eq!(advice(&model), retried);
+    let renewed = now() - SignedDuration::from_mins(5);
+    send(&mut model, Message::Leader(Some(LeaderGap::Lapsed { renewed, valid_seconds: 15 })));
+    let (alone, command) = advice(&model);
+    assert!(alone.starts_with("Check why nm-reconciler is not running"), "{alone}");
+    assert!(command.starts_with("kubectl get pods -A"), "{command}");
+    // Whatever works on it is not seen.
+    for gap in [None, Some(LeaderGap::NotInstalled)] {
+        send(&mut model, Message::Leader(gap));
+        assert_eq!(advice(&model), retried);
+    }
+}
+
 #[test]
 fn what_blocked_a_drain_that_has_timed_out_and_is_over_is_shown_with_what_continues_the_drain() {
     let mut model = node(options());
@@ -195,10 +228,7 @@ fn what_blocked_a_drain_that_has_timed_out_and_is_over_is_shown_with_what_contin
         "lastTransitionTime": now()}]);
     let failed = with_status("worker-07", status);
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(failed))));
-    let mut facts = never_allowing("worker-07");
-    let budget = facts.budgets.get_mut(&cart()).unwrap().budget.as_mut().unwrap().as_mut().unwrap();
-    budget.status.as_mut().unwrap().disruptions_allowed = 1;
-    send(&mut model, read(facts));
+    send(&mut model, read(allowing("worker-07")));
     let (why, remedy) = model.remedy().unwrap();
     assert!(why.ends_with("By now, the budget allows 1 eviction"), "{why}");
     assert_eq!(

@@ -3,7 +3,7 @@
 use crossterm::event::KeyCode;
 
 use crate::roll::model::RollEffect;
-use crate::tests::first_causes::never_allowing;
+use crate::tests::first_causes::{allowing, never_allowing};
 use crate::tests::roll::{Scene, detailed, press, shown, text};
 
 #[test]
@@ -36,10 +36,7 @@ fn a_cause_that_is_over_has_no_advice() {
     for key in [KeyCode::Down; 4].into_iter().chain([KeyCode::Enter]) {
         press(&mut model, key);
     }
-    let mut facts = never_allowing("worker-4");
-    let budget = facts.budgets.values_mut().next().unwrap().budget.as_mut().unwrap().as_mut().unwrap();
-    budget.status.as_mut().unwrap().disruptions_allowed = 1;
-    model.learn("worker-4", facts);
+    model.learn("worker-4", allowing("worker-4"));
     let (lines, _) = model.opened_lines().unwrap();
     let over = lines.iter().position(|line| line == "By now, the budget allows 1 eviction.").unwrap();
     assert_eq!(lines[over + 1..], ["Pods: shop/cart-0"], "{lines:#?}");

@@ -70,7 +70,14 @@ pub(super) fn apply_outages(model: &mut Model, seen: BTreeMap<String, SeenOutage
 
 pub(super) fn apply(model: &mut Model, node: &str, facts: Box<ClusterFacts>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
-    let Some(maintenance) = model.fleet.maintenance_of(node) else { return };
     open.first_causes.set(facts, model.now);
-    open.first_causes.word(Some(maintenance), &model.options.kubectl, model.now);
+    word(model);
+}
+
+/// Words the causes of the open node anew, after what they depend on has changed.
+pub(super) fn word(model: &mut Model) {
+    let leadership = model.leader_gap.as_ref().map(|gap| gap.leadership(model.now)).unwrap_or_default();
+    let Some(open) = &mut model.open else { return };
+    let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+    open.first_causes.word(maintenance, leadership, &model.options.kubectl, model.now);
 }

@@ -16,6 +16,7 @@ use crate::model::{Model, OpenNode};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::node_pod::NodePod;
 use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::update::causes;
 
 pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
     let update = match model.fleet.apply(change) {
@@ -133,8 +134,7 @@ pub(super) fn tick(model: &mut Model) {
             open.tree.outdate();
         }
     }
-    if let Some(open) = model.open.as_mut().filter(|open| open.first_causes.has_times()) {
-        let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
-        open.first_causes.word(maintenance, &model.options.kubectl, model.now);
+    if model.open.as_ref().is_some_and(|open| open.first_causes.has_times()) {
+        causes::word(model);
     }
 }

@@ -74,6 +74,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         Message::Leader(gap) => {
             model.fleet.is_leaderless = gap.is_some();
             model.leader_gap = gap;
+            causes::word(model);
         }
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),

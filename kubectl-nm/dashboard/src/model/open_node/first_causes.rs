@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
-use nm_core::maintenance::Reconcilers;
+use nm_core::explain::node_causes::abandoned;
+use nm_core::maintenance::{Leadership, Reconcilers};
 use nm_shared::NodeMaintenance;
 
 use crate::objects::node_pod::PodId;
@@ -67,9 +68,18 @@ impl FirstCauses {
     }
 
     /// Words the causes anew.
-    pub(crate) fn word(&mut self, maintenance: Option<&NodeMaintenance>, kubectl: &str, now: Timestamp) {
+    pub(crate) fn word(
+        &mut self,
+        maintenance: Option<&NodeMaintenance>,
+        leadership: Leadership,
+        kubectl: &str,
+        now: Timestamp,
+    ) {
         let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
-        self.causes = explanation::causes(maintenance, &Reconcilers::default(), facts, kubectl, now);
+        let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
+        let abandoned = abandoned(maintenance, leadership, kubectl, now);
+        let own = explanation::causes(maintenance, &reconcilers, facts, kubectl, now);
+        self.causes = abandoned.into_iter().chain(own).collect();
     }
 
     /// The cause of a pod, if it has been read.
@@ -78,7 +88,7 @@ impl FirstCauses {
         self.causes.iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&reference))
     }
 
-    /// What continues a drain that does not continue by itself: the cause of its maintenance, which comes first.
+    /// What keeps a drain from continuing by itself: the cause of the whole maintenance, which comes first.
     pub(crate) fn of_drain(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| cause.outlook != Outlook::AwaitsDrain)
     }
