@@ -190,8 +190,13 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
     })
 }
 
+/// Why a Deployment would not replace a pod before it leaves, or would not do so now.
+pub fn obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+    rollout_obstacle(deployment).or_else(|| restart_obstacle(pod, deployment))
+}
+
 /// Why the restart of a Deployment would not replace a pod before it leaves.
-pub fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref()?;
     let strategy = spec.strategy.as_ref();

@@ -17,7 +17,7 @@ use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::cluster::volumes::{self, Volumes};
-use nm_shared::drain::surge::restart_obstacle;
+use nm_shared::drain::surge;
 use nm_shared::{Grant, NodeMaintenance, PodReference};
 
 use crate::client::cluster::Cluster;
@@ -282,7 +282,7 @@ async fn may_surge(cluster: &Cluster, namespace: &str, pods: &[Pod]) -> bool {
     let (Some(pod), Some(owner)) = (pods.first(), only_deployment(pods)) else { return false };
     let name = PodReference { namespace: namespace.to_owned(), name: owner.name().to_owned() };
     match get::<Deployment>(cluster, "deployments.apps", &name).await {
-        Ok(Some(deployment)) => restart_obstacle(&DrainPod::from(pod), &deployment).is_none(),
+        Ok(Some(deployment)) => surge::obstacle(&DrainPod::from(pod), &deployment).is_none(),
         Ok(None) => false,
         Err(_) => true,
     }

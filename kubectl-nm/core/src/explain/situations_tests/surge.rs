@@ -196,10 +196,8 @@ fn crashing_other() -> Value {
 
 #[tokio::test]
 async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_grant_that_it_lacks() {
-    let advice = async |strategy: Value, is_granted: bool| {
+    let advice = async |deployment: Value, is_granted: bool| {
         let situation = never("maxUnavailable", json!(0), 1);
-        let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1, "strategy": strategy,
-            "selector": {"matchLabels": {"app": "web"}}, "template": {}}});
         let list = |items: &Value| (200, json!({"kind": "List", "metadata": {}, "items": items}));
         let reconciler = json!([{"metadata": {"name": "nm-reconciler", "namespace": "nm"},
             "spec": {"selector": {}, "template": {"spec": {"containers": [], "serviceAccountName": "nm"}}}}]);
@@ -224,14 +222,24 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
         explained(&object, &facts).remove(0).advice
     };
     let surges = "Let the Deployment replace its only pod before the pod leaves";
-    assert_eq!(advice(json!({}), true).await, surges);
+    let deployment = json!({"metadata": {"name": "web"}, "status": {}, "spec": {"replicas": 1, "strategy": {},
+        "selector": {"matchLabels": {"app": "web"}}, "template": {}}});
+    assert_eq!(advice(deployment.clone(), true).await, surges);
     assert_eq!(
-        advice(json!({}), false).await,
+        advice(deployment.clone(), false).await,
         format!("{surges}; this needs `kubectl nm install --grant surge` first")
     );
     let agrees = "Agree on a time with the owner of the pod, then set maxUnavailable to 1";
-    for strategy in [json!({"type": "Recreate"}), json!({"rollingUpdate": {"maxSurge": 0}})] {
-        let advice = advice(strategy, true).await;
-        assert!(advice.starts_with(agrees), "{advice}");
+    let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status}]);
+    for (path, value) in [
+        ("/spec/strategy", json!({"type": "Recreate"})),
+        ("/spec/strategy", json!({"rollingUpdate": {"maxSurge": 0}})),
+        ("/spec/paused", json!(true)),
+        ("/metadata/deletionTimestamp", json!(NOW)),
+        ("/status/conditions", condition("ReplicaFailure", "True")),
+        ("/status/conditions", condition("Progressing", "False")),
+    ] {
+        let advice = advice(edited(deployment.clone(), path, value), true).await;
+        assert!(advice.starts_with(agrees), "{path}: {advice}");
     }
 }
