@@ -19,7 +19,7 @@ use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, error_without_details,
-    node, pending_pods, percent_gone, reason, roll_name, status, waiting_pods,
+    node, pending_pods, percent_gone, reason, roll_name, status, timeout_words, waiting_pods,
 };
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
@@ -199,12 +199,8 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     }
     if objects.len() <= MAX_RESULTS {
         for (object, result) in objects.iter().filter_map(|object| Some((object, drain_result(object)?))) {
-            let why =
-                Some(reason(object)).filter(|why| State::of(object) == State::Failed && !why.is_empty());
-            // The blocked pods have lines of their own.
-            let why = why.and_then(|why| why.split("; ").next()).map(|why| format!("{why}; "));
-            let why = why.unwrap_or_default();
-            out.wrapped_message(&Line::new(format!("node/{}: {why}{result}", node(object))));
+            let line = Line::new(format!("node/{}: ", node(object)));
+            out.wrapped_message(&line.and(why_failed(object)).and(result));
         }
     }
     let is_verbose = out.is_verbose();
@@ -218,6 +214,17 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
         out.message(&Line::new(format!("{lines} about pods and volumes left out; -v shows all")));
     }
     Ok(())
+}
+
+/// Why a drain has failed, before its result. The blocked pods have lines of their own.
+fn why_failed(object: &NodeMaintenance) -> String {
+    if State::of(object) != State::Failed {
+        return String::new();
+    }
+    match timeout_words(object).unwrap_or_else(|| reason(object).to_owned()) {
+        why if why.is_empty() => why,
+        why => format!("{why}; "),
+    }
 }
 
 /// What keeps the node of a maintenance, line by line: pods that are blocked alike have one line, unless each is asked for.

@@ -6,6 +6,7 @@ use nm_core::testing::fake_server::{cluster, failure, list, nodes};
 use nm_core::testing::objects::{named, requested, running, with_status};
 
 use super::*;
+use nm_shared::api::maintenance::DrainSpec;
 
 fn now() -> Timestamp {
     "2026-01-02T03:07:25Z".parse().unwrap()
@@ -119,12 +120,24 @@ fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     let (mut out, captured) = output();
     in_table(&[drained("n1"), requested("n2")], false, &mut out).unwrap();
     assert_eq!(captured.messages(), "node/n1: 3 pods gone in 2m10s\n");
-    let failed = serde_json::json!({"phase": "Failed", "evictionPods": 7, "podCounts": {"gone": 5, "blocked": 2}, "conditions": [
-        {"type": "Drained", "status": "False", "reason": "TimedOut", "message": "The drain timed out after 45 s",
-         "lastTransitionTime": "2026-01-02T03:06:15Z"}]});
-    let (mut out, captured) = output();
-    in_table(&[with_status("n1", failed)], false, &mut out).unwrap();
-    assert_eq!(captured.messages(), "node/n1: The drain timed out after 45 s; 5 of 7 pods gone\n");
+    let failed = |reason: &str, error: &str, timeout_seconds: i64| {
+        let status = serde_json::json!({"phase": "Failed", "evictionPods": 7, "podCounts": {"gone": 5, "blocked": 2},
+            "lastError": error, "conditions": [{"type": "Drained", "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-02T03:06:15Z"}]});
+        let mut failed = with_status("n1", status);
+        failed.spec.drain = Some(DrainSpec { timeout_seconds, ..DrainSpec::default() });
+        let (mut out, captured) = output();
+        in_table(&[failed], false, &mut out).unwrap();
+        captured.messages()
+    };
+    let blocked =
+        "the drain timed out after 45 s, 2 pods left; pod shop/cart-0: PDB cart; pod shop/cart-1: PDB cart";
+    let line = "node/n1: the drain timed out after 45 s; 5 of 7 pods gone\n";
+    assert_eq!(failed("TimedOut", blocked, 45), line);
+    let removed = "node/n1: the drain timed out; 5 of 7 pods gone\n";
+    assert_eq!(failed("TimedOut", blocked, 0), removed, "the time limit has been removed since");
+    let invalid = "node/n1: the selector is invalid: a; b; 5 of 7 pods gone\n";
+    assert_eq!(failed("InvalidDrain", "the selector is invalid: a; b", 45), invalid);
     let many: Vec<NodeMaintenance> = (0..=MAX_RESULTS).map(|at| drained(&format!("n{at}"))).collect();
     let (mut out, captured) = output();
     in_table(&many, false, &mut out).unwrap();

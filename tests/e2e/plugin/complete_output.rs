@@ -55,7 +55,7 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let failed =
         format!("the drain timed out after 3 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let stderr = format!(
-        "node/{a}: the drain timed out after 3 s, 1 pod is left; 0 of 1 pod gone\nnode/{b}: no pods had to move when the drain started\nnode/{a}: {blocked}\n\
+        "node/{a}: the drain timed out after 3 s; 0 of 1 pod gone\nnode/{b}: no pods had to move when the drain started\nnode/{a}: {blocked}\n\
          hint: `kubectl nm explain {a}` shows why, and which workloads its drain has left without a ready pod\n"
     );
     expect(

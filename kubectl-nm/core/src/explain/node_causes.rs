@@ -19,6 +19,7 @@ use crate::explain::roll_causes::{offer_skip, roll_command};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
     error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, status,
+    timeout_words,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -268,14 +269,11 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
     let has_timed_out = has_timed_out(maintenance);
     // The pods that are left are causes of their own. What it waited for before its first eviction is none.
-    let held = hold(maintenance).filter(|_| has_timed_out && limit > 0);
-    let waited = held.map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
-    let timed_out =
-        (has_timed_out && limit > 0).then(|| format!("The drain timed out after {limit} s{waited}"));
+    let timed_out = timeout_words(maintenance);
     let said = timed_out.as_deref().unwrap_or_else(|| reason(maintenance));
     let mut cause = by_condition(maintenance, drained, said, kubectl);
     let written = status(maintenance).last_update.as_ref().map(|at| at.0);
-    let timed_out_at = timed_out.is_some().then(|| {
+    let timed_out_at = (has_timed_out && limit > 0).then(|| {
         let paused = status(maintenance).paused_seconds.unwrap_or(0);
         cordoned_since(maintenance)?.checked_add(SignedDuration::from_secs(limit.saturating_add(paused))).ok()
     });
@@ -285,7 +283,8 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
         cause.advice = capitalized(continues_after_timeout(maintenance));
         cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
     }
-    if let Some(hold) = held.filter(|hold| !hold.hooks.is_empty()) {
+    let held = hold(maintenance).filter(|hold| has_timed_out && !hold.hooks.is_empty());
+    if let Some(hold) = held {
         let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
         cause.advice =
             format!("Once {hooks} removed, by the owner or by you, {}", continues_after_timeout(maintenance));

@@ -138,6 +138,15 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
+/// `the drain timed out after 45 s, waiting for hook heal (owner: ceph)`, without the pods that are left; none if it has not. The
+/// time limit may have been removed since.
+pub fn timeout_words(maintenance: &NodeMaintenance) -> Option<String> {
+    let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
+    let after = if limit > 0 { format!(" after {limit} s") } else { String::new() };
+    let waited = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
+    has_timed_out(maintenance).then(|| format!("the drain timed out{after}{waited}"))
+}
+
 /// What a drain has done once it has ended: `30 pods gone in 4m12s, including 1 deleted (no controller)`. The time is from the
 /// cordon until the last pod was gone. None before.
 pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
