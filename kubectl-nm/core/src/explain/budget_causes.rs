@@ -160,7 +160,9 @@ fn causes<'a>(
         for end in ends {
             let mut cause = end.as_ref().map(|end| end.cause.clone());
             if let Some(FirstCause::NeverAllows(never)) = &mut cause {
-                never.surge = never.surge.filter(|_| drain.surge == SurgePolicy::Never);
+                never.is_surge_set = drain.surge != SurgePolicy::Never;
+                // nm-reconciler has tried.
+                never.surge = never.surge.filter(|_| !never.is_surge_set || !kept.is_not_surged);
             }
             // Without facts, the causes may differ.
             let at = groups.iter().position(|(known, _)| cause.is_some() && *known == cause);

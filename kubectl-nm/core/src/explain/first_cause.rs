@@ -60,6 +60,8 @@ pub struct NeverAllows {
     pub pods: i32,
     /// Whether its Deployment can replace its pods before they leave; none if it cannot.
     pub surge: Option<SurgeGrant>,
+    /// Whether the maintenance lets it do that.
+    pub is_surge_set: bool,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
     /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
@@ -266,6 +268,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
                 Some(false) => SurgeGrant::Missing,
                 None => SurgeGrant::Unknown,
             }),
+            is_surge_set: false,
             is_unmanaged: are_unmanaged(),
             needs_ready: None,
             no_node: None,

@@ -43,6 +43,14 @@ impl Change {
     }
 }
 
+impl NeverAllows {
+    /// Whether its pods are replaced first without anything that somebody has to do, as far as that is known.
+    fn is_surged(&self) -> bool {
+        let is_granted = matches!(self.surge, Some(SurgeGrant::Granted | SurgeGrant::Unknown));
+        self.is_surge_set && is_granted && self.needs_ready.is_none() && self.no_node.is_none()
+    }
+}
+
 impl Words<'_> {
     pub(super) fn never_allows(&self, never: &NeverAllows) -> Told {
         let pods = counted(never.pods, "pod");
@@ -58,6 +66,19 @@ impl Words<'_> {
             }
             None => what,
         };
+        if never.is_surged() {
+            let replaced = if never.pods > 1 {
+                "Its Deployment replaces its pods before they leave (spec.drain.surge), as soon as the drain continues."
+            } else {
+                "Its Deployment replaces its pod before it leaves (spec.drain.surge), as soon as the drain continues."
+            };
+            return Told {
+                what: Some(format!("{what} {replaced}")),
+                advice: String::new(),
+                commands: Vec::new(),
+                passes: true,
+            };
+        }
         let (advice, commands) = match &never.no_node {
             Some(left) => self.without_a_node(never, left),
             None if never.pods > 1 => self.one_of_several(never),

@@ -368,12 +368,6 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             surge,
         ),
         (
-            "the only pod of a Deployment that surges and cannot",
-            Situation { drain: json!({"surge": "WhenBlocked"}), ..never("minAvailable", json!(1), 1) },
-            "The budget can never allow an eviction: minAvailable is 1, and it has 1 pod.",
-            "kubectl -n shop edit pdb web",
-        ),
-        (
             "the only pod of a StatefulSet",
             Situation {
                 pods: vec![edited(

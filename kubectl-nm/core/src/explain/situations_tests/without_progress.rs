@@ -35,6 +35,28 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
 }
 
 #[test]
+fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_needs_nothing_else() {
+    let causes = |granted: Option<bool>| {
+        let mut status = blocked_status("shop");
+        status["phase"] = json!("Failed");
+        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
+            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+        let mut object = with_status("n1", status);
+        object.spec.drain = Some(parse(&json!({"surge": "WhenBlocked"})));
+        let facts = ClusterFacts { is_surge_granted: granted, ..never("minAvailable", json!(1), 1).facts() };
+        explained(&object, &facts)
+    };
+    let surged = causes(Some(true));
+    let what = "The budget can never allow an eviction: minAvailable is 1, and it has 1 pod. Its Deployment replaces its pod \
+                before it leaves (spec.drain.surge), as soon as the drain continues.";
+    assert_eq!(surged[1].what[1], what);
+    assert_eq!((surged[1].advice.as_str(), surged[1].commands.len()), ("", 0), "the budget stays as it is");
+    assert!(surged[0].advice.ends_with("emove the timeout, and the drain continues"), "{surged:#?}");
+    let needs = "Let the Deployment replace its only pod before the pod leaves; this needs `kubectl nm install --grant surge` first";
+    assert_eq!(causes(Some(false))[1].advice, needs);
+}
+
+#[test]
 fn a_drain_that_failed_while_pods_waited_for_their_turn_says_what_will_block_them() {
     let mut object = waiting_for_their_turn();
     object.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
