@@ -308,9 +308,10 @@ impl Words<'_> {
             [] => nodes,
             kept_from => format!("{nodes}, and other pods keep {it} from {}", first_names(kept_from)),
         };
+        let nodes = nodes + &unfit_others(left);
         let their = if self.subjects.len() == 1 { "its" } else { "their" };
         match &left.selection {
-            None => nodes + &unfit_others(left),
+            None => nodes,
             Some(Selection::NodeAffinity { .. }) => format!("{their} node affinity selects only {nodes}"),
             Some(Selection::Volumes(local)) => {
                 let (volume, is) = match local.as_slice() {
@@ -452,14 +453,16 @@ fn lacks_a_node(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::Unschedulable(_)) && !obstacle.is_of_volume()
 }
 
-/// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that.
+/// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that. Or, after
+/// what selects the nodes: `, and n4, which is not Ready`.
 fn unfit_others(left: &NoNodeLeft) -> String {
+    let (and, which) = if left.selection.is_some() { (", and", ", which") } else { (";", "") };
     let words = |(unfit, nodes): (&Unfit, &BTreeSet<String>)| {
         let (be, have) = if nodes.len() == 1 { ("is", "has") } else { ("are", "have") };
         let names = first_names(&nodes.iter().cloned().collect::<Vec<_>>());
         match unfit {
-            Unfit::Taint(taint) => format!("; {names} {have} the taint {taint}"),
-            other => format!("; {names} {be} {other}"),
+            Unfit::Taint(taint) => format!("{and} {names}{which} {have} the taint {taint}"),
+            other => format!("{and} {names}{which} {be} {other}"),
         }
     };
     left.others.iter().take(MAX_REASONS).map(words).collect()

@@ -21,7 +21,7 @@ pub struct NoNodeLeft {
     pub cordoned: BTreeSet<String>,
     /// Nodes in maintenance that it would fit if other pods did not keep it from them.
     pub excluded: BTreeSet<String>,
-    /// The other nodes that are not Ready, or have a taint, by that, if nothing selects the nodes. Those of the control plane are left out.
+    /// The other nodes on which it could run if they were Ready, or did not have a taint, by that.
     pub others: BTreeMap<Unfit, BTreeSet<String>>,
     /// What selects these nodes and no other; none if other nodes do not suit it for other reasons, or if there are none.
     pub selection: Option<Selection>,
@@ -57,6 +57,9 @@ impl NoNodeLeft {
         }
         let (fitting, others): (Vec<&Node>, Vec<&Node>) =
             nodes.iter().partition(|node| fits(&in_service(node)));
+        let why = |node: &Node| node_fit::check(pod, &accessible, node).err();
+        let is_barred = |node: &&Node| !matches!(why(&ready(node)), Some(Unfit::NotSelected | Unfit::Volume));
+        let (barred, others): (Vec<&Node>, Vec<&Node>) = others.into_iter().partition(is_barred);
         let is_unselected = |node: &&Node| node_fit::check(pod, &[], &ready(node)) == Err(Unfit::NotSelected);
         let selects_them = !others.is_empty() && others.iter().all(is_unselected);
         let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.into_iter().partition(is_ours);
@@ -67,8 +70,15 @@ impl NoNodeLeft {
         } else {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
-        let others = if selection.is_none() { by_reason(pod, &accessible, &others) } else { BTreeMap::new() };
-        let excluded = BTreeSet::new();
+        let mut reasons: BTreeMap<Unfit, BTreeSet<String>> = BTreeMap::new();
+        // Those of the control plane are expected to have a taint.
+        let is_told = |node: &&Node| selection.is_some() || !node::is_control_plane(node);
+        for node in barred.into_iter().filter(is_told) {
+            if let Some(unfit) = why(&in_service(node)) {
+                reasons.entry(unfit).or_default().insert(node::name(node).to_owned());
+            }
+        }
+        let (others, excluded) = (reasons, BTreeSet::new());
         (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, excluded, others, selection })
     }
 
@@ -82,19 +92,6 @@ impl NoNodeLeft {
         let kept_from = &self.in_maintenance & excluded;
         Self { in_maintenance, cordoned: &self.cordoned - excluded, excluded: kept_from, ..self }
     }
-}
-
-/// The nodes on which somebody may let the pod run, by what keeps it from them.
-fn by_reason(pod: &Pod, accessible: &[&NodeSelector], others: &[&Node]) -> BTreeMap<Unfit, BTreeSet<String>> {
-    let mut reasons: BTreeMap<Unfit, BTreeSet<String>> = BTreeMap::new();
-    for node in others.iter().filter(|node| !node::is_control_plane(node)) {
-        if let Err(unfit @ (Unfit::NotReady | Unfit::Taint(_))) =
-            node_fit::check(pod, accessible, &in_service(node))
-        {
-            reasons.entry(unfit).or_default().insert(node::name(node).to_owned());
-        }
-    }
-    reasons
 }
 
 /// The nodes in maintenance that a pod would fit in service, whatever it requests. Volumes that were not read suit all nodes.

@@ -15,25 +15,28 @@ use crate::explain::owner::{Owner, OwnerKind};
 /// A container that fails this soon after its start has not served.
 const SOON: SignedDuration = SignedDuration::from_mins(2);
 
+/// The kubelet sets the first conditions of a pod so soon after it has accepted it.
+const ADMISSION: SignedDuration = SignedDuration::from_secs(5);
+
 /// The kubelet waits so long at most before it starts a container again.
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 
 impl Outage {
     /// When it began: its last pod was stopped, or a replacement that had served stopped to. The condition of a workload has the
-    /// last restart of a replacement that fails again and again, which may be Ready for a moment each time, or the
-    /// time when it
-    /// had too few pods.
+    /// last restart of a replacement that fails again and again, which may be Ready for a moment each time.
     pub fn since(&self) -> Timestamp {
-        let mut began = self.last_stopped;
-        let Some(unavailable) = self.workload.unavailable_since else { return began };
-        for pod in &self.pods {
-            match Served::of(pod) {
-                Served::Never => {}
-                Served::Until(since) => began = began.max(since),
-                Served::Unknown => return unavailable,
-            }
+        // A workload is unavailable once it has too few ready pods, so perhaps before the last of them was lost.
+        let unavailable = self.workload.unavailable_since.filter(|since| *since > self.last_stopped);
+        let unavailable = unavailable.unwrap_or(self.last_stopped);
+        if self.pods.is_empty() {
+            return unavailable;
         }
-        if self.pods.is_empty() { unavailable } else { began }
+        let lost = |pod| match Served::of(pod) {
+            Served::Never => self.last_stopped,
+            Served::Until(since) => since,
+            Served::Unknown => unavailable,
+        };
+        self.pods.iter().map(lost).fold(self.last_stopped, Timestamp::max)
     }
 }
 
@@ -57,7 +60,7 @@ impl Served {
             let has_run = |container: &&ContainerStatus| {
                 container.state.as_ref().is_some_and(|state| state.waiting.is_none())
             };
-            return if containers.iter().any(has_run) { Self::Unknown } else { Self::Never };
+            return if containers.iter().any(has_run) { Self::by_condition(&read.pod) } else { Self::Never };
         }
         let reported = read.warnings.iter().filter(|warning| warning.reason == "BackOff");
         match reported.filter_map(|warning| warning.first).min() {
@@ -67,6 +70,20 @@ impl Served {
                 Self::Never
             }
             None => Self::Unknown,
+        }
+    }
+
+    /// Of a pod whose containers run on: its condition changes only if it has been Ready.
+    fn by_condition(pod: &Pod) -> Self {
+        let Some(status) = &pod.status else { return Self::Unknown };
+        let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+        let changed = ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));
+        match (changed, &status.start_time) {
+            (Some(changed), Some(started)) if changed.duration_since(started.0) > ADMISSION => {
+                Self::Until(changed)
+            }
+            (Some(_), Some(_)) => Self::Never,
+            _ => Self::Unknown,
         }
     }
 }
@@ -323,7 +340,20 @@ mod tests {
         assert_eq!(since(&[(pending.clone(), vec![])]), time(5));
         assert_eq!(since(&[(crashing(5, 5, 29), vec![back_off(20)])]), time(20), "it had served");
         assert_eq!(since(&[(crashing(5, 1, 29), vec![])]), time(30), "it had run for long");
-        assert_eq!(since(&[(unready, vec![]), (pending, vec![])]), time(30), "it may have served");
+        assert_eq!(
+            since(&[(unready.clone(), vec![]), (pending.clone(), vec![])]),
+            time(30),
+            "it may have served"
+        );
+        let since_ready = |changed: u32| {
+            let mut pod = unready.clone();
+            pod["status"]["startTime"] = json!(time(5));
+            pod["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "False", "lastTransitionTime": time(changed)}]);
+            since(&[(pod, vec![]), (pending.clone(), vec![])])
+        };
+        assert_eq!(since_ready(5), time(5), "it has never been Ready");
+        assert_eq!(since_ready(40), time(40), "it had been Ready, although there were too few");
         assert_eq!(since(&[]), time(30));
     }
 

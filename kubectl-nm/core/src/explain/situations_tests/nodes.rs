@@ -100,6 +100,21 @@ fn a_selector_is_not_blamed_for_nodes_that_it_selects() {
 }
 
 #[test]
+fn a_selector_is_named_although_a_node_that_it_selects_cannot_run_the_pod_now() {
+    let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", json!({"pool": "blue"}));
+    let mut off = node("n2", json!({}));
+    off["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    let mut green = node("n3", json!({}));
+    green["metadata"]["labels"] = json!({"pool": "green"});
+    let nodes = vec![cordoned("n1"), off, green];
+    let cause = only(Situation { nodes, ..beside(third) }.causes());
+    let expected = "No node is left for the replacement shop/web-2: its nodeSelector pool=blue selects only n1, which is in \
+                    maintenance, and n2, which is not Ready.";
+    assert_eq!(cause.what[1], expected);
+    assert_eq!(cause.commands[0], "kubectl -n shop edit deploy/web");
+}
+
+#[test]
 fn nodes_that_are_not_ready_or_under_pressure_are_named_and_those_of_the_control_plane_are_not() {
     let tainted =
         |name: &str, key: &str| node(name, json!({"taints": [{"key": key, "effect": "NoSchedule"}]}));
