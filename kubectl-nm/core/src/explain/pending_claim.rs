@@ -9,7 +9,7 @@ use crate::terminal::command_context::shell_quoted;
 pub(super) const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Provisioning usually takes less than this.
-const PROVISIONING: SignedDuration = SignedDuration::from_mins(1);
+const PROVISIONING: SignedDuration = SignedDuration::from_secs(30);
 
 /// A claim of a Pending pod that has no volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub struct PendingClaim {
 pub enum NoVolume {
     /// The claim does not exist.
     NoClaim,
+    /// The claim is being deleted, which ends once no pod uses it.
+    Deleted,
     /// Its `StorageClass` does not exist.
     NoClass,
     /// Its `StorageClass` creates no volumes.
@@ -50,6 +52,7 @@ impl PendingClaim {
         let class = if name.is_empty() { String::new() } else { format!(" of StorageClass {name}") };
         match &self.why {
             NoVolume::NoClaim => format!("claim {claim} does not exist"),
+            NoVolume::Deleted => format!("claim {claim} is being deleted, so no new pod can use it"),
             NoVolume::NoClass => {
                 format!("claim {claim} has no volume, because its StorageClass {name} does not exist")
             }
@@ -66,6 +69,10 @@ impl PendingClaim {
     pub(super) fn advice(&self) -> &'static str {
         match self.why {
             NoVolume::NoClaim => "Create the claim, or correct its name in the workload of the pod",
+            NoVolume::Deleted => {
+                "Once no pod uses the claim any more, it is gone; then create it again. If the reclaim policy of its volume is \
+                 Delete, the data is deleted with it"
+            }
             NoVolume::NoClass => {
                 "Create the StorageClass; a claim cannot change its class, so to use another one, create the claim again"
             }
@@ -88,7 +95,7 @@ impl PendingClaim {
         let second = match (&self.why, class) {
             (NoVolume::NoClaim, _) => return vec![format!("{kubectl} -n {namespace} get pvc")],
             (NoVolume::NoClass, _) => format!("{kubectl} get storageclass"),
-            (NoVolume::NoProvisioner, _) | (_, None) => format!("{kubectl} get pv"),
+            (NoVolume::Deleted | NoVolume::NoProvisioner, _) | (_, None) => format!("{kubectl} get pv"),
             (_, Some(class)) => format!("{kubectl} describe storageclass {class}"),
         };
         vec![describe, second]

@@ -45,12 +45,17 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
     let Some(found) = found else {
         return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim });
     };
-    if found.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Pending") {
+    let is_deleted = found.metadata.deletion_timestamp.is_some();
+    let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
+    if !is_deleted && phase != Some("Pending") {
         return None;
     }
     let class = found.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
     let class = class.filter(|name| !name.is_empty());
     let with = |why: NoVolume| Some(PendingClaim { claim: claim.clone(), class: class.clone(), why });
+    if is_deleted {
+        return with(NoVolume::Deleted);
+    }
     if let Some(name) = &class {
         let classes: Api<StorageClass> = Api::all(cluster.client());
         let asked = "get storageclasses.storage.k8s.io";
@@ -68,7 +73,9 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
         // The pod has to be scheduled first.
         Some("WaitForFirstConsumer" | "WaitForPodScheduled") => None,
         Some("Provisioning" | "ExternalProvisioning" | "ExternalProvisioner") => {
-            with(NoVolume::Awaited(found.creation_timestamp()?.0, message))
+            // It may have waited for its pod before.
+            let since = event.first_timestamp.as_ref().map(|at| at.0);
+            with(NoVolume::Awaited(since.or_else(|| Some(found.creation_timestamp()?.0))?, message))
         }
         _ => with(NoVolume::Failed(message)),
     }

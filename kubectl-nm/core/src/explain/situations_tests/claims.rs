@@ -88,6 +88,13 @@ async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
             format!("{pvc}\nkubectl describe storageclass fast"),
         ),
         (
+            Some(edited(claim("Bound", Some("fast"), OLD), "/metadata/deletionTimestamp", json!(OLD))),
+            Some(class("csi.example.com")),
+            none(),
+            format!("{data} is being deleted, so no new pod can use it."),
+            format!("{pvc}\nkubectl get pv"),
+        ),
+        (
             Some(claim("Pending", None, OLD)),
             None,
             event(
@@ -113,6 +120,11 @@ async fn a_claim_that_is_bound_or_waits_for_the_pod_or_is_new_is_not_the_cause()
         (Some(claim("Bound", Some("fast"), "2026-01-02T03:00:00Z")), json!([])),
         (Some(claim("Pending", Some("fast"), "2026-01-02T03:00:00Z")), waits()),
         (Some(claim("Pending", Some("fast"), "2026-01-02T03:07:00Z")), provisions()),
+        (Some(claim("Pending", Some("fast"), "2026-01-02T03:00:00Z")), {
+            let mut just_scheduled = provisions();
+            just_scheduled[0]["firstTimestamp"] = json!("2026-01-02T03:07:00Z");
+            just_scheduled
+        }),
     ] {
         assert_eq!(said(claim, Some(class("csi.example.com")), events).await, None);
     }
