@@ -215,7 +215,8 @@ impl Words<'_> {
                         "A user with permission to read the budget and its pods can find out why the budget allows \
                          no eviction"
                             .into(),
-                    commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
+                    // The other user has flags of their own.
+                    commands: vec![nm_command("kubectl", &format!("explain {}", shell_quoted(self.node)))],
                     passes: false,
                 }
             }

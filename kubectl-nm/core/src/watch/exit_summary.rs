@@ -6,7 +6,7 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::{State, blocked_count, headline, node, pods_gone, pods_in_all, status};
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{explain_command, shell_quoted};
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
@@ -46,12 +46,21 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &s
         Some(Goal::Drained) => {
             let (ended, open): (Vec<String>, Vec<String>) =
                 open.into_iter().partition(|node| has_timed_out && tracker.times_out_too(node));
+            let is_blocked = |node: &&String| {
+                let mut of_node = tracker.cache().objects().filter(|object| self::node(object) == *node);
+                of_node.any(|object| State::of(object) == State::Blocked)
+            };
+            let blocked: Vec<&str> = open.iter().filter(is_blocked).map(String::as_str).collect();
             let mut lines = resume_hint(&open, "maintenance continues", |nodes| {
                 format!(
                     "`kubectl nm watch {nodes} --until drained{flags}` resumes waiting, \
                      `kubectl nm stop {nodes}{flags}` stops the maintenance"
                 )
             });
+            if !blocked.is_empty() {
+                let explain = explain_command(blocked, flags);
+                lines.push(Line::new(format!("hint: `{explain}` shows what blocks pods, and what to do")));
+            }
             lines.extend(resume_hint(&ended, "the drain has timed out too", |nodes| {
                 format!(
                     "`kubectl nm explain {nodes}{flags}` shows what is left, `kubectl nm stop {nodes}{flags}` stops the \
@@ -180,6 +189,18 @@ mod tests {
         );
         let many = summary(&[], (0..12).map(|at| requested(&format!("n{at:02}"))), "", None);
         assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
+    }
+
+    #[test]
+    fn the_end_of_a_wait_points_at_what_blocks_pods() {
+        let nodes = ["n1".to_owned(), "n2".to_owned()].to_vec();
+        let mut tracker = GoalTracker::new(nodes, ExitCondition::Goal(Goal::Drained));
+        let objects = [with_status("n1", running(40, &[("a", "m")])), with_status("n2", running(40, &[]))];
+        tracker.apply(&listed(objects)).unwrap();
+        let hints = text(&resume_hints(&tracker, true, " --context=staging"));
+        let explain =
+            "hint: `kubectl nm explain n1 --context=staging` shows what blocks pods, and what to do";
+        assert_eq!(hints[2..], [explain], "{hints:?}");
     }
 
     #[test]
