@@ -272,6 +272,12 @@ impl ClusterFacts {
         }
         facts
     }
+
+    /// Replaces what maintenances show by what they show now, and keeps the rest.
+    pub fn note_maintenances<'a>(&mut self, all: impl IntoIterator<Item = &'a NodeMaintenance>) {
+        let Self { rolls, in_maintenance, of_rolls, .. } = Self::of_maintenances(all);
+        (self.rolls, self.in_maintenance, self.of_rolls) = (rolls, in_maintenance, of_rolls);
+    }
 }
 
 /// What has to be read to explain maintenances.

@@ -194,6 +194,9 @@ impl RollModel {
         self.rows = rows.into_values().collect();
         let left = view.roll.nodes.iter();
         self.maintenances = left.map(|node| (node.node().to_owned(), Arc::clone(&node.object))).collect();
+        if let Some(facts) = &mut self.facts {
+            facts.note_maintenances(self.maintenances.values().map(AsRef::as_ref));
+        }
         self.opened.take_if(|(node, _)| !self.maintenances.contains_key(node));
         self.requested_pause.take_if(|paused| *paused == record.paused);
         self.asked.take_if(|node| !view.progress.iter().any(|progress| progress.node == *node));
@@ -348,8 +351,10 @@ impl RollModel {
     }
 
     /// Takes what the causes of a node depend on, if it is still open.
-    pub(crate) fn learn(&mut self, node: &str, facts: Box<ClusterFacts>) {
+    pub(crate) fn learn(&mut self, node: &str, mut facts: Box<ClusterFacts>) {
         if self.opened.as_ref().is_some_and(|(opened, _)| opened == node) {
+            // The maintenances may have changed since the read began.
+            facts.note_maintenances(self.maintenances.values().map(AsRef::as_ref));
             self.facts = Some(facts);
         }
     }
@@ -365,8 +370,7 @@ impl RollModel {
         let (node, top) = self.opened.as_ref()?;
         let maintenance = self.maintenances.get(node)?;
         let mut lines = vec![format!("{node}: {}", headline(maintenance))];
-        let all = self.maintenances.values().map(AsRef::as_ref);
-        let known = ClusterFacts { rolls: RollRunners::of(all), ..ClusterFacts::default() };
+        let known = ClusterFacts::of_maintenances(self.maintenances.values().map(AsRef::as_ref));
         let facts = self.facts.as_deref().unwrap_or(&known);
         let causes = causes(maintenance, &Reconcilers::default(), facts, &self.kubectl, self.now);
         if causes.is_empty() {

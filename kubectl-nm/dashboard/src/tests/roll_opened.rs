@@ -1,10 +1,20 @@
 //! The opened node of a roll: why it is blocked, and what to do about it.
 
-use crossterm::event::KeyCode;
+use std::sync::Arc;
 
-use crate::roll::model::RollEffect;
+use crossterm::event::KeyCode;
+use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::maintenance::ROLL_LABEL;
+use nm_roll::decide::RollState;
+use nm_roll::record::{NodeRecord, Roll, RollNode, RollRecord, STATE, Step, annotation};
+use nm_roll::view::RollView;
+use nm_shared::NodeMaintenance;
+use serde_json::json;
+
+use crate::roll::model::{RollEffect, RollModel};
 use crate::tests::first_causes::{allowing, never_allowing};
-use crate::tests::roll::{Scene, detailed, press, shown, text};
+use crate::tests::roll::{Scene, at_step, detailed, press, shown, text};
+use crate::tests::scenes::{maintenance, now};
 
 #[test]
 fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
@@ -40,4 +50,52 @@ fn a_cause_that_is_over_has_no_advice() {
     let (lines, _) = model.opened_lines().unwrap();
     let over = lines.iter().position(|line| line == "By now, the budget allows 1 eviction.").unwrap();
     assert_eq!(lines[over + 1..], ["Pods: shop/cart-0"], "{lines:#?}");
+}
+
+/// Shows a roll whose only node drains, or is paused with the roll.
+fn show_paused(model: &mut RollModel, paused: bool) -> NodeMaintenance {
+    let record = RollRecord { paused, revision: 2 + u64::from(paused), ..Scene::beginning().record };
+    let reason = if paused { ("Suspended", "True", "Paused") } else { ("Drained", "False", "Draining") };
+    let condition = json!({"type": reason.0, "status": reason.1, "reason": reason.2, "message": "",
+        "lastTransitionTime": now()});
+    let mut object = maintenance("worker-1", 900, json!({"phase": "Running", "conditions": [condition]}));
+    object.spec.suspend = paused;
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
+    object.metadata.annotations = Some([(STATE.to_owned(), annotation(&record))].into());
+    let progress = [at_step(0, Step::Draining, 75, (3, 14), "")];
+    let node = NodeRecord { step: Step::Draining, ..NodeRecord::planned(0, 0, now()) };
+    let nodes = vec![RollNode { object: Arc::new(object.clone()), record: node, revision: None }];
+    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    let settings = serde_json::from_value(settings).unwrap();
+    let roll = Roll { name: "kernel".into(), settings, nodes, record: None };
+    let (state, record, progress) = (&RollState::Working, &record, &progress);
+    model.show(&RollView {
+        roll: &roll,
+        record,
+        progress,
+        state,
+        aborted: None,
+        is_current: true,
+        now: now(),
+    });
+    object
+}
+
+#[test]
+fn the_opened_node_of_a_roll_that_is_paused_meanwhile_is_continued_by_the_roll() {
+    let mut model = shown(&Scene::beginning(), 120, 30);
+    let before = Box::new(ClusterFacts::of_maintenances([&show_paused(&mut model, false)]));
+    press(&mut model, KeyCode::Enter);
+    model.learn("worker-1", before.clone());
+    show_paused(&mut model, true);
+    let is_by_roll = |model: &RollModel| {
+        let (lines, _) = model.opened_lines().unwrap();
+        let commands: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("  ")).collect();
+        assert_eq!(commands, ["kubectl nm roll resume kernel"], "{lines:#?}");
+    };
+    is_by_roll(&model);
+    // The answer to a read that began before the pause.
+    model.learn("worker-1", before);
+    is_by_roll(&model);
 }
