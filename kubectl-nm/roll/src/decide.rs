@@ -354,8 +354,8 @@ impl Pass<'_> {
     /// The working time of the roll until now, in milliseconds.
     fn worked_millis(&self) -> i64 {
         let mut nodes = self.roll.nodes.iter();
-        let is_working = !self.next.paused || nodes.any(|node| continues_in_pause(node, self.observed));
-        working_time::until(self.observed.now, &self.next, is_working)
+        let continues = nodes.any(|node| continues_in_pause(node, self.observed));
+        working_time::until(self.observed.now, &self.next, continues)
     }
 
     /// Pauses the nodes that have begun at the moment at which the roll was paused.

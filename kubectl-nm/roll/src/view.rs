@@ -117,7 +117,7 @@ impl RollView<'_> {
         }
         let slowest = average.max(SignedDuration::from_secs(done.slowest_seconds));
         let settings = &self.roll.settings;
-        let worked = working_time::until(self.now, self.record, !self.record.paused);
+        let worked = working_time::until(self.now, self.record, false);
         let (mut rest, mut is_overdue) = (SignedDuration::ZERO, false);
         for wave in 0..settings.waves.len() {
             let of_wave = || self.progress.iter().filter(|node| node.wave == wave);

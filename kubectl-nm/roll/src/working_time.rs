@@ -6,14 +6,19 @@ use jiff::{SignedDuration, Timestamp};
 use crate::observed::Observed;
 use crate::record::{ActionState, HEARTBEAT_TIMEOUT, RollNode, RollRecord, Step};
 
-/// The working time until now, in milliseconds. `is_working` since the last heartbeat.
-pub(crate) fn until(now: Timestamp, record: &RollRecord, is_working: bool) -> i64 {
-    let RollRecord { runner, worked_millis, halt, .. } = record;
-    let Some(runner) = runner.as_ref().filter(|_| is_working && halt.is_none()) else {
-        return *worked_millis;
+/// The working time until now, in milliseconds. `continues`: a node comes closer to its end even while the roll is paused.
+pub(crate) fn until(now: Timestamp, record: &RollRecord, continues: bool) -> i64 {
+    let RollRecord { runner, worked_millis, halt, paused, pause, .. } = record;
+    let Some(runner) = runner else { return *worked_millis };
+    // The roll was worked on until it stopped, although no heartbeat shows that yet.
+    let stopped = match (halt, pause) {
+        (Some(halt), _) => halt.at,
+        (None, Some(pause)) if *paused && !continues => pause.at,
+        (None, None) if *paused && !continues => runner.at,
+        (None, _) => now,
     };
     // A longer time was not spent on the roll: the computer slept, or its clock was set.
-    let since = now.duration_since(runner.at).clamp(SignedDuration::ZERO, HEARTBEAT_TIMEOUT);
+    let since = stopped.min(now).duration_since(runner.at).clamp(SignedDuration::ZERO, HEARTBEAT_TIMEOUT);
     worked_millis.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 

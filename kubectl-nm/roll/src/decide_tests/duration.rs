@@ -68,6 +68,41 @@ fn a_pause_in_which_a_node_under_way_is_finished_counts() {
     assert!((seconds..seconds + 30).contains(&worked), "nothing is under way any more: {worked}");
 }
 
+/// How long a node takes whose drain is interrupted like this before the roll has had its next heartbeat.
+fn interrupted(interrupt: impl FnOnce(&mut World)) -> i64 {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Draining);
+    pass(&mut world, 10);
+    interrupt(&mut world);
+    slowest(&mut world, |_| {})
+}
+
+#[test]
+fn the_time_of_a_drain_before_a_pause_counts_and_that_of_the_pause_does_not() {
+    let seconds = interrupted(|world| {
+        world.pause(true);
+        pass(world, 3600);
+        // The time counts again from the last heartbeat on.
+        world.ask();
+        world.decide(usize::MAX);
+        world.pause(false);
+    });
+    let alone = interrupted(|_| {});
+    assert!((alone - 1..=alone + 1).contains(&seconds), "{seconds}, and {alone} alone");
+}
+
+#[test]
+fn the_time_of_a_drain_before_a_halt_counts_and_that_of_the_halt_does_not() {
+    let seconds = interrupted(|world| {
+        world.observed.broken = Some(("n0".into(), "no".into()));
+        assert!(matches!(world.run(), RollState::Halted(_)));
+        world.now += NIGHT;
+        world.restart();
+    });
+    let alone = interrupted(|_| {});
+    assert!((alone - 1..=alone + 1).contains(&seconds), "{seconds}, and {alone} alone");
+}
+
 #[test]
 fn the_time_that_a_computer_slept_does_not_count() {
     let mut world = World::new(&[2], 1);

@@ -2,7 +2,6 @@
 
 use super::world::{World, at, settings};
 use super::*;
-use crate::record::Pause;
 use crate::settings::NodeAction;
 
 const PAUSED: &str = "the roll is paused, and its action has not started";
@@ -60,7 +59,10 @@ fn a_paused_roll_begins_no_node_and_finishes_an_action_that_runs() {
         world.decide(usize::MAX);
         world.pass_second();
     }
-    assert_eq!(world.decide(usize::MAX), RollState::Waiting("paused".into()));
+    assert_eq!(
+        world.decide(usize::MAX),
+        RollState::Waiting("paused by bob@desk at 1970-01-12 13:46:41 UTC".into())
+    );
     assert_eq!((world.begun.as_slice(), world.record.done.nodes), (&["n0".to_owned()][..], 1));
     world.pause(false);
     assert_eq!(world.run(), RollState::Done);
@@ -73,11 +75,10 @@ fn a_roll_that_somebody_pauses_names_them_even_while_an_action_goes_on() {
     world.decide(usize::MAX);
     world.pause(true);
     world.decide(usize::MAX);
-    world.record.pause = Some(Pause { by: "bob@desk".into(), at: at(0) });
     let RollState::Waiting(why) = world.decide(usize::MAX) else { panic!("{:?}", world.last) };
     assert_eq!(
         (why.as_str(), world.step_of("n0")),
-        ("paused by bob@desk at 1970-01-12 13:46:40 UTC", Some(Step::Acting))
+        ("paused by bob@desk at 1970-01-12 13:46:41 UTC", Some(Step::Acting))
     );
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::observed::NodeView;
-use crate::record::{FINALIZER, LABEL, NodeRecord, STATE, annotation, finalizers, hook};
+use crate::record::{FINALIZER, LABEL, NodeRecord, Pause, STATE, annotation, finalizers, hook};
 
 const ME: &str = "me";
 
@@ -149,7 +149,8 @@ impl World {
     /// Somebody pauses or resumes the roll, and the drains that are under way.
     pub(super) fn pause(&mut self, paused: bool) {
         let roll = self.roll();
-        let record = RollRecord { paused, ..self.record.next() };
+        let pause = paused.then(|| Pause { by: "bob@desk".into(), at: at(self.now) });
+        let record = RollRecord { paused, pause, ..self.record.next() };
         if let Some(anchor) = roll.anchor(&record).map(|anchor| anchor.node().to_owned()) {
             self.store(&anchor, &record);
         }
