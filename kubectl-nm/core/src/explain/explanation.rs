@@ -50,8 +50,7 @@ pub fn causes(
             Some(not_begun(since, reconcilers, kubectl, now))
         }
         State::Stopping => {
-            let is_deleted = facts.deleted.contains(node(maintenance));
-            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, is_deleted, kubectl, now)))
+            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, facts, kubectl, now)))
         }
         State::Planned | State::Paused => Some(suspended(maintenance, facts, kubectl, now)),
         State::Queued => {

@@ -15,7 +15,7 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
-use crate::explain::roll_causes::{offer_skip, roll_command};
+use crate::explain::roll_causes::{kept, offer_skip};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
     error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, status,
@@ -181,17 +181,17 @@ fn remove_hooks(maintenance: &NodeMaintenance, hooks: &[Hook], domain: &str, kub
     format!("{kubectl} annotate nm {} {}", shell_quoted(&maintenance.name_any()), keys.join(" "))
 }
 
-/// Why a maintenance that is being deleted still exists. `is_deleted`: its node does not exist any more.
+/// Why a maintenance that is being deleted still exists.
 pub(super) fn not_let_go(
     maintenance: &NodeMaintenance,
-    is_deleted: bool,
+    facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) -> Cause {
     let since = maintenance.metadata.deletion_timestamp.as_ref().map(|at| at.0);
     let finalizers = maintenance.finalizers();
     if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        let what = if is_deleted {
+        let what = if facts.deleted.contains(node(maintenance)) {
             "The node was deleted, but nm-reconciler has not removed its maintenance yet."
         } else {
             "nm-reconciler has not returned the node to service yet."
@@ -199,16 +199,7 @@ pub(super) fn not_let_go(
         return no_reconciler(what, since, kubectl, now);
     }
     if let Some(roll) = kept_by_roll(maintenance) {
-        return Cause {
-            what: vec![format!(
-                "The node is back in service, and roll {roll} checks that it and its workloads stay healthy."
-            )],
-            since,
-            advice: String::from("If nobody runs the roll, continue it, or abort it"),
-            commands: ["resume", "abort"].map(|verb| roll_command(verb, roll, kubectl)).into(),
-            outlook: Outlook::Passes,
-            ..Cause::default()
-        };
+        return Cause { since, ..kept(roll, facts, kubectl, now) };
     }
     let name = maintenance.name_any();
     let name = shell_quoted(&name);

@@ -60,6 +60,61 @@ pub(super) fn left_by_roll(
     })
 }
 
+/// Why a roll keeps the maintenance of a node that is back in service: its last checks are not done.
+pub(super) fn kept(roll: &str, facts: &ClusterFacts, kubectl: &str, now: Timestamp) -> Cause {
+    let command = |verb: &str| roll_command(verb, roll, kubectl);
+    let back = "The node is back in service, and roll";
+    let checks = format!("{back} {roll} checks that it and its workloads stay healthy.");
+    let unchecked =
+        format!("{back} {roll} has not checked to the end that it and its workloads stay healthy.");
+    // The checks of a node go on while its roll is paused.
+    let is_run = facts.rolls.is_run(roll, now);
+    let wait = "Wait until the roll is done with the node; see how far it is";
+    let (what, advice, commands) = match facts.rolls.standing(roll, now) {
+        Some(RollStanding::Running(_)) => (vec![checks], wait.to_owned(), vec![command("status")]),
+        Some(RollStanding::Ending(who)) => (
+            vec![checks, format!("The roll was aborted, and {who} finishes the node.")],
+            wait.to_owned(),
+            vec![command("status")],
+        ),
+        Some(RollStanding::Paused) if is_run => (
+            [checks].into_iter().chain(pause_sentence(roll, &facts.rolls)).collect(),
+            format!("{wait}. To continue with other nodes, resume the roll"),
+            vec![command("status"), command("resume")],
+        ),
+        Some(RollStanding::Paused) => (
+            [unchecked].into_iter().chain(pause_sentence(roll, &facts.rolls)).collect(),
+            String::from("To continue, resume the roll"),
+            vec![command("resume")],
+        ),
+        Some(RollStanding::Abandoned) => {
+            let mut cause = abandoned(roll, "so the maintenance stays", facts, kubectl);
+            cause.what.insert(0, unchecked);
+            if !cause.passes() {
+                cause.advice.push_str(". Or abort the roll");
+                cause.commands.push(command("abort"));
+            }
+            return cause;
+        }
+        Some(RollStanding::Halted) => (
+            vec![unchecked],
+            String::from("See why the roll halted; then continue it, or abort it"),
+            ["status", "resume", "abort"].map(command).into(),
+        ),
+        Some(RollStanding::Over) => (
+            vec![unchecked, String::from("The roll was aborted, and nobody finishes the node.")],
+            String::from("To remove what is left of the roll, abort it again"),
+            vec![command("abort")],
+        ),
+        None => (
+            vec![checks],
+            String::from("If nobody runs the roll, continue it, or abort it"),
+            ["resume", "abort"].map(command).into(),
+        ),
+    };
+    Cause { what, advice, commands, outlook: Outlook::Passes, ..Cause::default() }
+}
+
 /// What the program that runs the roll of a drained node waits for, or still does, and what to do: somebody has to confirm, or the
 /// roll was aborted.
 fn drained_by_roll(

@@ -1,11 +1,12 @@
 //! Nodes in maintenance that are part of rolls: a roll returns its nodes by itself, and no stop takes one out of it.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::cause_wording::Words;
-use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::{NODE, STATE};
+use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 
 const STATUS: &str = "kubectl nm roll status par";
 /// A roll that somebody runs can only be resumed once it is paused.
@@ -209,6 +210,77 @@ fn a_roll_that_was_aborted_returns_the_nodes_that_its_program_finishes() {
 
 fn names(commands: &[&str]) -> Vec<String> {
     commands.iter().map(ToString::to_string).collect()
+}
+
+/// What the cause says of a node that is back in service, whose maintenance its roll keeps.
+fn kept(state: &Value) -> (Vec<String>, String, Vec<String>, bool) {
+    let mut own = at_step("Soaking", maintenance("n1", drained(), Some(state)));
+    own.metadata.deletion_timestamp = Some(Time("2026-01-02T03:07:00Z".parse().unwrap()));
+    own.metadata.finalizers = Some(vec![ROLL_FINALIZER.to_owned()]);
+    let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
+    let (passes, Cause { what, advice, commands, .. }) = (cause.passes(), cause);
+    (what, advice, commands, passes)
+}
+
+#[test]
+fn a_node_that_its_roll_keeps_is_explained_by_what_the_roll_does() {
+    let checks = "The node is back in service, and roll par checks that it and its workloads stay healthy.";
+    let unchecked = "The node is back in service, and roll par has not checked to the end that it and its workloads stay healthy.";
+    let (resume, abort) = ("kubectl nm roll resume par", "kubectl nm roll abort par");
+    let wait = "Wait until the roll is done with the node; see how far it is";
+    let edited = |run: bool, field: &str, value: Value| {
+        let mut state = if run { at_work() } else { json!({"revision": 2}) };
+        (state["pause"], state[field]) = (json!({"by": "bob@desk", "at": "2026-01-02T03:06:00Z"}), value);
+        state
+    };
+    let bob = "bob@desk paused roll par at 2026-01-02 03:06:00 UTC.";
+    for (state, what, advice, commands, passes) in [
+        (at_work(), vec![checks], wait.to_owned(), vec![STATUS], true),
+        (
+            edited(true, "paused", json!(true)),
+            vec![checks, bob],
+            format!("{wait}. To continue with other nodes, resume the roll"),
+            vec![STATUS, resume],
+            true,
+        ),
+        (
+            edited(false, "paused", json!(true)),
+            vec![unchecked, bob],
+            String::from("To continue, resume the roll"),
+            vec![resume],
+            true,
+        ),
+        (
+            halted(),
+            vec![unchecked],
+            String::from("See why the roll halted; then continue it, or abort it"),
+            vec![STATUS, resume, abort],
+            true,
+        ),
+        (
+            json!({"revision": 2}),
+            vec![unchecked, "Nobody runs roll par, so the maintenance stays."],
+            String::from("See what the roll was doing; then continue it. Or abort the roll"),
+            vec![STATUS, resume, abort],
+            false,
+        ),
+        (
+            edited(true, "aborted", json!("bob@desk")),
+            vec![checks, "The roll was aborted, and ada@vm finishes the node."],
+            wait.to_owned(),
+            vec![STATUS],
+            true,
+        ),
+        (
+            edited(false, "aborted", json!("bob@desk")),
+            vec![unchecked, "The roll was aborted, and nobody finishes the node."],
+            String::from("To remove what is left of the roll, abort it again"),
+            vec![abort],
+            true,
+        ),
+    ] {
+        assert_eq!(kept(&state), (names(&what), advice, names(&commands), passes), "{state}");
+    }
 }
 
 #[test]
