@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::runner_job::{self, NAMESPACE};
 use crate::absence::Departure;
 use crate::decide::RollState;
-use crate::record::{Halt, Roll, RollNode, RollRecord, annotation};
+use crate::record::{Halt, Roll, RollNode, RollRecord, Step, annotation};
 use crate::view::RollView;
 
 /// The key of the roll as a whole, which is the name of no node.
@@ -287,9 +287,9 @@ impl HistoryKeeper {
             return;
         }
         self.learn(roll, record);
-        // Whoever aborts a roll ends the maintenances of nodes that are not worked on.
-        let is_kept =
-            |name: &str| view.aborted.is_none() || roll.node(name).is_none_or(RollNode::is_worked_on);
+        // Whoever aborts a roll ends the maintenances of nodes that are not worked on. What has come further may still be done.
+        let may_be_done = |node: &RollNode| node.is_worked_on() || node.record.step >= Step::Returning;
+        let is_kept = |name: &str| view.aborted.is_none() || roll.node(name).is_none_or(may_be_done);
         let is_under_way: HashSet<&str> =
             view.progress.iter().map(|node| node.node.as_str()).filter(|node| is_kept(node)).collect();
         let aborted =

@@ -158,7 +158,13 @@ fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
 
 /// A node of the roll that is planned.
 fn planned(name: &str) -> RollNode {
-    let node = json!({"wave": 0, "position": 0, "step": "Planned", "since": BEGAN}).to_string();
+    at_step(name, "Planned")
+}
+
+/// A node of the roll at this step, with its action, unless that has not begun.
+fn at_step(name: &str, step: &str) -> RollNode {
+    let action = (step != "Planned").then(|| json!({"attempt": 1, "state": "running"}));
+    let node = json!({"wave": 0, "position": 0, "step": step, "since": BEGAN, "action": action}).to_string();
     let object = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name, "annotations": {NODE: node}}, "spec": {"nodeName": name}});
     RollNode::of(&Arc::new(serde_json::from_value(object).unwrap())).unwrap()
@@ -190,6 +196,24 @@ fn nodes_that_leave_a_halted_roll_are_noted_once_it_is_over_with_the_time_when_t
     assert_eq!(after(None), (with(Outcome::MaintenanceDeleted), RollEnding::Done));
     let by = RollEnding::Aborted { by: "bob@desk".into() };
     assert_eq!(after(Some("bob@desk")), (with(Outcome::Aborted), by));
+}
+
+#[test]
+fn a_node_that_is_finished_after_the_abort_is_done() {
+    let (mut cluster, bob) = (Cluster::new(json!({})), Some("bob@desk"));
+    let aborted = outcomes(&["n2", "n3", "n4"].map(|node| (node, Outcome::Aborted)));
+    for step in ["Acting", "Checking", "Returning", "Recovering", "Soaking"] {
+        cluster.roll.nodes = vec![at_step("n1", step)];
+        cluster.sees(&["n1"], &RollState::Working, bob);
+        assert_eq!(cluster.written().0, aborted, "{step}");
+    }
+    // Whoever aborts a roll while a node soaks takes it out.
+    let mut other = Cluster::new(cluster.stored.clone());
+    other.sees(&[], &RollState::Working, bob);
+    assert_eq!(other.written().0[0], ("n1".to_owned(), Outcome::Aborted));
+    cluster.record.released.push("n1".into());
+    cluster.sees(&[], &RollState::Aborted("bob@desk".into()), bob);
+    assert_eq!(cluster.written().0[0], ("n1".to_owned(), Outcome::Done));
 }
 
 #[test]
