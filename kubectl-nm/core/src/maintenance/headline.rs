@@ -342,7 +342,7 @@ mod tests {
         let planned = of_roll(suspended("Pending", "Planned"), "Planned");
         assert_eq!(planned, "Planned: starts when its turn in roll k2 comes");
         let acting = of_roll(json!({"phase": "Succeeded", "evictionPods": 3}), "Acting");
-        assert_eq!(acting, "Drained: 3 pods gone; roll k2 runs its action");
+        assert_eq!(acting, "Drained: 3 pods gone; roll k2 has not started its action");
     }
 
     #[test]

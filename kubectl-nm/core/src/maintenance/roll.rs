@@ -93,11 +93,15 @@ struct SeenAction {
 }
 
 impl SeenNode {
+    /// The action of its step; none before it has started.
+    fn step_action(&self) -> Option<&SeenAction> {
+        if self.step == Step::Finishing { self.after.as_ref() } else { self.action.as_ref() }
+    }
+
     /// Whether the action of its step has ended, and the roll does not continue with the node by itself.
     fn has_failed(&self) -> bool {
-        let action = if self.step == Step::Finishing { &self.after } else { &self.action };
         // The states of actions that failed have details.
-        action.as_ref().is_some_and(|action| action.state.is_object())
+        self.step_action().is_some_and(|action| action.state.is_object())
     }
 }
 
@@ -218,8 +222,10 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     let seen = parse::<SeenNode>(maintenance, NODE)?;
     let what = match seen.step {
         Step::Confirming => "needs a confirmation",
+        Step::Acting if seen.step_action().is_none() => "has not started its action",
         Step::Acting if seen.has_failed() => "stopped because its action failed",
         Step::Acting => "runs its action",
+        Step::Finishing if seen.step_action().is_none() => "has not started its --after action",
         Step::Finishing if seen.has_failed() => "stopped because its --after action failed",
         Step::Finishing => "runs its --after action",
         Step::Rejoining => "waits for the node to return",
@@ -426,7 +432,8 @@ mod tests {
     #[test]
     fn a_drained_node_of_a_roll_shows_what_the_roll_does_with_it() {
         let at = |step: &str| roll_progress(&object(NODE, &json!({"step": step})));
-        assert_eq!(at("Acting").as_deref(), Some("roll k2 runs its action"));
+        // A roll that is paused has not started it.
+        assert_eq!(at("Acting").as_deref(), Some("roll k2 has not started its action"));
         assert_eq!(at("Checking").as_deref(), Some("roll k2 checks it"));
         // Whether a program asks for it is not known here.
         assert_eq!(at("Confirming").as_deref(), Some("roll k2 needs a confirmation"));
@@ -434,12 +441,16 @@ mod tests {
         let failed = roll_progress(&object(NODE, &failed));
         assert_eq!(failed.as_deref(), Some("roll k2 stopped because its action failed"));
         let running = json!({"step": "Acting", "action": {"attempt": 1, "state": "running"}});
-        assert_eq!(roll_progress(&object(NODE, &running)), at("Acting"));
+        let running = roll_progress(&object(NODE, &running));
+        assert_eq!(running.as_deref(), Some("roll k2 runs its action"));
         let failed = json!({"step": "Finishing", "action": {"attempt": 1, "state": "succeeded"},
             "after": {"attempt": 1, "state": {"failed": "exit code 1"}}});
         let failed = roll_progress(&object(NODE, &failed));
         assert_eq!(failed.as_deref(), Some("roll k2 stopped because its --after action failed"));
-        assert_eq!(at("Finishing").as_deref(), Some("roll k2 runs its --after action"));
+        assert_eq!(at("Finishing").as_deref(), Some("roll k2 has not started its --after action"));
+        let running = json!({"step": "Finishing", "after": {"attempt": 1, "state": "running"}});
+        let running = roll_progress(&object(NODE, &running));
+        assert_eq!(running.as_deref(), Some("roll k2 runs its --after action"));
         assert_eq!(at("Draining"), None);
         assert_eq!(roll_progress(&requested("n1")), None);
     }

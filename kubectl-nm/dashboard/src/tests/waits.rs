@@ -27,11 +27,12 @@ fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
         "lastTransitionTime": ago(since)})
 }
 
-/// A node of roll k2 whose record has this step. One of them has the record of the roll.
+/// A node of roll k2 whose record has this step, with an action that runs. One of them has the record of the roll.
 fn of_roll(node: &str, status: Value, step: &str, state: Option<&Value>) -> NodeMaintenance {
     let mut object = maintenance(node, 600, status);
     object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
-    let record = ("kubectl-nm.dev/roll-node".to_owned(), json!({"step": step}).to_string());
+    let record = json!({"step": step, "action": {"attempt": 1, "state": "running"}});
+    let record = ("kubectl-nm.dev/roll-node".to_owned(), record.to_string());
     let state = state.map(|state| ("kubectl-nm.dev/roll-state".to_owned(), state.to_string()));
     object.metadata.annotations = Some([record].into_iter().chain(state).collect());
     object
