@@ -335,19 +335,23 @@ impl Gates<'_> {
         }
         let check = match self.observed.health.get(&(node.node().to_owned(), Step::Checking)) {
             Some(HealthCheck { health: Health::Waiting(why), .. }) => return Some(why.clone()),
-            Some(check) => check,
-            None => return Some(String::from("checking its DaemonSet pods")),
+            check => check,
         };
-        let ready =
-            self.ready_time(node).filter(|ready| ready.left(self.observed.now) <= SignedDuration::ZERO);
-        match ready {
-            None => Some(format!("must stay Ready for {}", shown(self.settings.min_ready_seconds))),
-            // A slow read may have kept the last checks from beginning.
-            Some(ready) if ready.left(check.began) > LAST_CHECKS || check.began < ready.since => {
-                Some(String::from("checking its DaemonSet pods again"))
-            }
-            Some(_) => None,
+        let ready = self.ready_time(node);
+        // A slow read may have kept the last checks from beginning.
+        let is_checked = |ready: &ReadyTime| {
+            let last =
+                |check: &HealthCheck| check.began >= ready.since && ready.left(check.began) <= LAST_CHECKS;
+            ready.left(self.observed.now) <= SignedDuration::ZERO && check.is_some_and(last)
+        };
+        if ready.as_ref().is_some_and(is_checked) {
+            return None;
         }
+        // Who only looks does not see when the pods are checked.
+        Some(match self.settings.min_ready_seconds {
+            0 => String::from("must have its DaemonSet pods Ready"),
+            time => format!("must stay Ready for {}, with its DaemonSet pods Ready", shown(time)),
+        })
     }
 
     /// For how long a node is Ready without new pressure, if that is all that it waits for.

@@ -35,7 +35,7 @@ fn the_last_check_before_a_node_returns_began_when_its_time_was_almost_over() {
     world.decide(usize::MAX);
     assert_eq!(
         (world.step_of("n0"), world.detail("n0")),
-        (Some(Step::Checking), "checking its DaemonSet pods again")
+        (Some(Step::Checking), "must stay Ready for 5s, with its DaemonSet pods Ready")
     );
     world.found_healthy(Step::Checking, at(world.now - 4));
     assert_eq!(world.step_of("n0"), Some(Step::Checking));

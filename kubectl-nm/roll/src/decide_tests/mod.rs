@@ -155,7 +155,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
     world.now += 1;
     reports(&mut world, &["MemoryPressure"]);
     world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "must stay Ready for 5s");
+    assert_eq!(world.detail("n0"), "must stay Ready for 5s, with its DaemonSet pods Ready");
     let since_relief = Some(ReadyTime { since: at(world.now), wanted: 5 });
     assert_eq!(world.last.as_ref().unwrap().progress[0].ready_time, since_relief);
     world.now += 3;
@@ -163,7 +163,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
     reports(&mut world, &[]);
     world.now += 1;
     world.decide(usize::MAX);
-    assert_eq!(world.detail("n0"), "must stay Ready for 5s");
+    assert_eq!(world.detail("n0"), "must stay Ready for 5s, with its DaemonSet pods Ready");
     world.now += 1;
     world.healthy("n0", Step::Checking);
     world.decide(usize::MAX);
@@ -173,7 +173,7 @@ fn a_node_has_to_be_ready_for_the_whole_time_without_new_pressure() {
 #[test]
 fn each_gate_says_what_it_waits_for_and_halts_the_roll_in_the_end() {
     for (step, what) in [
-        (Step::Checking, "checking its DaemonSet pods"),
+        (Step::Checking, "must stay Ready for 5s, with its DaemonSet pods Ready"),
         (Step::Recovering, "checking the workloads affected by its drain"),
     ] {
         let mut world = World::new(&[1], 1);

@@ -75,14 +75,14 @@ fn a_node_is_checked_anew_after_a_time_in_which_the_cluster_was_not_seen() {
         world.decide(usize::MAX);
         assert_eq!(
             (world.step_of("n0"), world.detail("n0")),
-            (Some(Step::Checking), "checking its DaemonSet pods")
+            (Some(Step::Checking), "must stay Ready for 5s, with its DaemonSet pods Ready")
         );
         world.healthy("n0", Step::Checking);
         world.now += 4;
         world.decide(usize::MAX);
         assert_eq!(
             (world.step_of("n0"), world.detail("n0")),
-            (Some(Step::Checking), "must stay Ready for 5s")
+            (Some(Step::Checking), "must stay Ready for 5s, with its DaemonSet pods Ready")
         );
         world.now += 1;
         world.healthy("n0", Step::Checking);
