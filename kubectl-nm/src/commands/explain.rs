@@ -354,7 +354,12 @@ fn causes_of(object: &NodeMaintenance, halt: Option<&Halt>, context: &Context<'_
     let Context { reconcilers, facts, kubectl, now } = *context;
     let halted = roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl));
     let abandoned = abandoned(object, reconcilers.leadership, kubectl, now);
-    let own = causes(object, reconcilers, facts, kubectl, now);
+    let mut own = causes(object, reconcilers, facts, kubectl, now);
+    // The halt comes first, and is what the roll is resumed after.
+    let resume = halted.as_ref().and_then(|halted| halted.commands.first());
+    for cause in own.iter_mut().filter(|cause| resume.is_some_and(|resume| cause.commands.contains(resume))) {
+        (cause.advice, cause.commands) = (String::new(), Vec::new());
+    }
     halted.into_iter().chain(abandoned).chain(own).collect()
 }
 
@@ -380,13 +385,12 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
     let roll = shell_quoted(roll);
     let skip = Some(halt.node.as_str()).filter(|node| !node.is_empty());
     let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
+    let without = if skip.is_some() { "; or continue without the node, or" } else { ", or" };
     let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
     Cause {
         what: vec![format!("Roll {roll} halted: {}.", halt.message)],
         since: Timestamp::from_second(halt.at.as_second()).ok(),
-        advice: String::from(
-            "Once this is fixed, continue the roll; or continue without the node, or abort the roll",
-        ),
+        advice: format!("When nothing prevents it any more, continue the roll{without} abort the roll"),
         commands: commands
             .into_iter()
             .flatten()
@@ -466,6 +470,9 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     }
 }
 
+#[cfg(test)]
+#[path = "explain_roll_tests.rs"]
+mod roll_tests;
 #[cfg(test)]
 #[path = "explain_tests.rs"]
 mod tests;

@@ -5,7 +5,6 @@ use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list};
 use nm_core::testing::objects::{named, requested, running, with_status};
-use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use serde_json::json;
 
 use super::*;
@@ -14,7 +13,7 @@ fn explained(object: &NodeMaintenance) -> (String, bool) {
     explained_under(Leadership::Held, object)
 }
 
-fn reconcilers(leadership: Leadership) -> Reconcilers {
+pub(super) fn reconcilers(leadership: Leadership) -> Reconcilers {
     Reconcilers { leadership, namespace: Some(String::from("node-maintenance")) }
 }
 
@@ -248,56 +247,6 @@ fn the_roll_of_a_maintenance_is_named() {
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
     let (said, _) = explained(&object);
     assert!(said.contains("4 gone\nIt is part of roll kernel.\nNothing is blocked"), "{said}");
-}
-
-#[test]
-fn the_node_of_a_roll_that_has_halted_is_blocked() {
-    let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
-    let halt = Halt {
-        node: String::from("n1"),
-        message: String::from("the action for node n1 failed: the command ended with exit code 1"),
-        at: "2026-01-02T03:04:05.716405103Z".parse().unwrap(),
-        timed_out: false,
-    };
-    let record = RollRecord { halt: Some(halt), ..RollRecord::default() };
-    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
-        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
-        "action": {"attempt": 1, "state": {"failed": "the command ended with exit code 1"}}});
-    let of_roll = |state: String| {
-        let mut object = drained.clone();
-        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
-        let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string()), (STATE, state)];
-        object.metadata.annotations = Some(annotations.map(|(name, value)| (name.to_owned(), value)).into());
-        object
-    };
-    let object = of_roll(annotation(&record));
-    let halt = halt_of_roll(&object, std::slice::from_ref(&object));
-    let (mut out, captured) = output();
-    let context = Context {
-        reconcilers: &reconcilers(Leadership::Held),
-        facts: &ClusterFacts::default(),
-        kubectl: "kubectl --context blue",
-        now: "2026-01-02T03:07:25Z".parse().unwrap(),
-    };
-    let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
-    let expected = "\
-node/n1: Drained: 3 pods gone; roll kernel stopped because its action failed
-It is part of roll kernel.
-
-Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
-  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
-  Once this is fixed, continue the roll; or continue without the node, or abort the roll:
-    kubectl nm roll resume kernel --context blue
-    kubectl nm roll resume kernel --skip n1 --context blue
-    kubectl nm roll abort kernel --context blue --yes
-";
-    assert_eq!((captured.data().as_str(), is_blocked), (expected, true));
-
-    for unknown in [annotation(&RollRecord::default()), String::from("{")] {
-        let object = of_roll(unknown);
-        assert_eq!(halt_of_roll(&object, std::slice::from_ref(&object)), None);
-    }
 }
 
 #[test]
