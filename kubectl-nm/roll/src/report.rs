@@ -1,15 +1,20 @@
 //! A roll in lines of text, and in lines of JSON for programs.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::rc::Rc;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration;
+use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
+use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
+use nm_core::watch::leader_check::{LeaderNeed, until_nobody_leads};
 use nm_core::watch::wait_reporter::timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -42,6 +47,8 @@ pub struct LineReporter<'a> {
     format: LineFormat,
     /// What notes the history of a roll in the cluster.
     keeper: Option<&'a mut HistoryKeeper>,
+    /// What finds that nobody leads; none once that was printed.
+    leader: Option<LeaderCheck>,
     /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
     /// The most pods that were gone so far.
@@ -49,6 +56,27 @@ pub struct LineReporter<'a> {
     waiting: Option<String>,
     is_asking: bool,
     answers: Lines<BufReader<Stdin>>,
+}
+
+/// Waits until a node of the roll stands still because no reconciler leads.
+struct LeaderCheck {
+    need: Rc<Cell<LeaderNeed>>,
+    gap: LocalBoxFuture<'static, LeaderGap>,
+}
+
+impl LeaderCheck {
+    fn new(cluster: Cluster) -> Self {
+        let need = Rc::<Cell<LeaderNeed>>::default();
+        let seen = Rc::clone(&need);
+        Self { need, gap: async move { until_nobody_leads(&cluster, &seen).await }.boxed_local() }
+    }
+
+    async fn next(check: &mut Option<Self>) -> LeaderGap {
+        match check {
+            Some(check) => (&mut check.gap).await,
+            None => pending().await,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -89,6 +117,7 @@ impl<'a> LineReporter<'a> {
             out,
             format,
             keeper: None,
+            leader: None,
             before: BTreeMap::new(),
             pods: 0,
             waiting: None,
@@ -101,6 +130,12 @@ impl<'a> LineReporter<'a> {
     #[must_use]
     pub fn with_history(self, keeper: &'a mut HistoryKeeper) -> Self {
         Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Also warns once if nobody leads while a node of the roll needs that, as far as the user may see it.
+    #[must_use]
+    pub fn with_leader_check(self, cluster: &Cluster) -> Self {
+        Self { leader: Some(LeaderCheck::new(cluster.clone())), ..self }
     }
 
     fn record(&mut self, record: &ProgressRecord, now: Timestamp) -> Result<(), Error> {
@@ -177,6 +212,9 @@ impl RollReporter for LineReporter<'_> {
         if let Some(keeper) = &mut self.keeper {
             keeper.note(view);
         }
+        if let Some(check) = &self.leader {
+            check.need.set(LeaderNeed::of_all(view.roll.nodes.iter().map(|node| &*node.object)));
+        }
         if let RollState::TakenOver(_) = view.state {
             return Ok(());
         }
@@ -249,14 +287,22 @@ impl RollReporter for LineReporter<'_> {
 
     fn next_input(&mut self) -> LocalBoxFuture<'_, Result<RollInput, Error>> {
         async {
-            if !self.is_asking {
-                // Nothing reads the terminal: the program may be in the background.
-                return pending().await;
+            loop {
+                tokio::select! {
+                    // Otherwise, nothing reads the terminal: the program may be in the background.
+                    answer = self.answers.next_line(), if self.is_asking => {
+                        // An answer that cannot be read counts as no.
+                        let answer = answer.ok().flatten().unwrap_or_default();
+                        self.is_asking = false;
+                        let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+                        return Ok(RollInput::Answer(is_yes));
+                    }
+                    gap = LeaderCheck::next(&mut self.leader) => {
+                        self.leader = None;
+                        self.out.message(&Line::new(format!("warning: {}", gap.words())));
+                    }
+                }
             }
-            // An answer that cannot be read counts as no.
-            let answer = self.answers.next_line().await.ok().flatten().unwrap_or_default();
-            self.is_asking = false;
-            Ok(RollInput::Answer(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
         }
         .boxed_local()
     }
@@ -277,10 +323,45 @@ pub fn estimate_text(estimate: &Estimate, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::cluster;
+    use nm_core::testing::objects::{running, with_status};
 
     use super::*;
-    use crate::record::{Roll, RollRecord};
+    use crate::record::{NodeRecord, Roll, RollNode, RollRecord};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_roll_of_which_a_node_needs_a_leader_warns_once_if_nobody_leads() {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let record = NodeRecord::planned(0, 0, Timestamp::UNIX_EPOCH);
+        let spec = json!({"holderIdentity": "a", "renewTime": "2026-01-02T03:04:05.000000Z", "leaseDurationSeconds": 15});
+        let lease = json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec});
+        let leases = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]});
+        for (status, warnings) in [(running(40, &[]), 1), (json!({"phase": "Succeeded"}), 0)] {
+            let leases = leases.clone();
+            let (cluster, _) = cluster(move |_, _| (200, leases.clone()));
+            let object = Arc::new(with_status("n1", status));
+            let nodes = vec![RollNode { object, record: record.clone(), revision: None }];
+            let settings = serde_json::from_value(settings.clone()).unwrap();
+            let roll = Roll { name: "r".into(), settings, nodes, record: None };
+            let (mut out, captured) = output();
+            let mut reporter = LineReporter::new(&mut out, LineFormat::Text).with_leader_check(&cluster);
+            let (state, now, record) = (&RollState::Working, Timestamp::UNIX_EPOCH, &RollRecord::default());
+            let (roll, progress, aborted, is_current) = (&roll, &[][..], None, true);
+            let view = RollView { roll, record, progress, state, aborted, is_current, now };
+            reporter.show(&view).unwrap();
+            for _ in 0..10 {
+                let input = tokio::time::timeout(std::time::Duration::from_mins(1), reporter.next_input());
+                assert!(input.await.is_err(), "there is no input");
+            }
+            let said = captured.messages();
+            let expected = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z\n";
+            assert_eq!((said.as_str(), said.lines().count()), (expected.repeat(warnings).as_str(), warnings));
+        }
+    }
 
     #[tokio::test]
     async fn a_node_that_leaves_an_aborted_roll_names_who_aborted_it() {

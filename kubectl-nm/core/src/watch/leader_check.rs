@@ -8,7 +8,7 @@ use nm_shared::NodeMaintenance;
 use tokio::time::sleep;
 
 use crate::client::cluster::Cluster;
-use crate::maintenance::State;
+use crate::maintenance::{State, kept_by_roll};
 use crate::plan::leader::{self, LeaderGap};
 
 /// A reconciler begins within moments.
@@ -29,10 +29,26 @@ pub enum LeaderNeed {
 }
 
 impl LeaderNeed {
+    /// What these maintenances need one for.
+    pub fn of_all<'a>(maintenances: impl IntoIterator<Item = &'a NodeMaintenance>) -> Self {
+        maintenances.into_iter().map(Self::of).max().unwrap_or_default()
+    }
+
+    /// Whether this does not happen because of a gap. If no reconciler is seen at all, something else works on what is under way.
+    pub fn is_hindered_by(self, gap: &LeaderGap) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::ToContinue => *gap != LeaderGap::NotInstalled,
+            Self::ToBegin => true,
+        }
+    }
+
     /// What a maintenance needs one for.
     pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
         match State::of(maintenance) {
             State::Requested => Self::ToBegin,
+            // The node is back in service, and the rest is left to its roll.
+            State::Stopping if kept_by_roll(maintenance).is_some() => Self::Nothing,
             State::Queued | State::Draining | State::Blocked | State::Stopping => Self::ToContinue,
             State::Planned | State::Paused | State::Drained | State::Failed => Self::Nothing,
         }
@@ -64,8 +80,7 @@ pub async fn until_nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> L
 /// That nobody leads who could do this, if the user may see that.
 async fn gap_for(cluster: &Cluster, need: LeaderNeed) -> Option<LeaderGap> {
     let gap = leader::gap(cluster, Timestamp::now()).await.ok().flatten();
-    // Something works on what is under way that is not seen.
-    gap.filter(|gap| need == LeaderNeed::ToBegin || *gap != LeaderGap::NotInstalled)
+    gap.filter(|gap| need.is_hindered_by(gap))
 }
 
 #[cfg(test)]
@@ -73,11 +88,15 @@ mod tests {
     use std::sync::Mutex;
 
     use futures::future::join;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use nm_shared::api::names::FINALIZER;
     use serde_json::{Value, json};
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
     use crate::testing::fake_server::{cluster, failure};
+    use crate::testing::objects::{requested, with_status};
 
     fn lapsed() -> (u16, Value) {
         let spec = json!({"holderIdentity": "a", "renewTime": "2026-01-02T03:04:05.000000Z", "leaseDurationSeconds": 15});
@@ -97,6 +116,21 @@ mod tests {
 
     async fn after(seconds: u64) {
         sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[test]
+    fn a_node_that_is_back_in_service_needs_no_leader_while_its_roll_keeps_its_maintenance() {
+        let mut stopping = with_status("n1", json!({"phase": "Succeeded"}));
+        stopping.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        stopping.metadata.labels = Some([(ROLL_LABEL.to_owned(), "r".to_owned())].into());
+        for (finalizers, need) in [
+            (vec![FINALIZER, ROLL_FINALIZER], LeaderNeed::ToContinue),
+            (vec![ROLL_FINALIZER], LeaderNeed::Nothing),
+        ] {
+            stopping.metadata.finalizers = Some(finalizers.into_iter().map(str::to_owned).collect());
+            assert_eq!(LeaderNeed::of_all([&stopping]), need);
+        }
+        assert_eq!(LeaderNeed::of_all([&stopping, &requested("n2")]), LeaderNeed::ToBegin);
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,19 @@ const MOST_HALTS: usize = 2;
 /// A notice about the whole view, and whether it reports a problem.
 type Banner = (String, bool);
 
+/// That no reconciler leads, and what to do about it.
+pub(crate) fn leader_words(gap: &LeaderGap, kubectl: &str) -> String {
+    let words = gap.words();
+    let mut letters = words.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let doctor = nm_command(kubectl, "doctor");
+    let effect = match gap {
+        LeaderGap::NotInstalled => "Without one, no maintenance makes progress",
+        _ => "No maintenance makes progress",
+    };
+    format!("{first}{}. {effect}; see {doctor}", letters.as_str())
+}
+
 impl Model {
     /// The notices above the rows. Where the data is old, there is only that one.
     pub(crate) fn banners(&self) -> Vec<Banner> {
@@ -52,16 +65,7 @@ impl Model {
         if *gap == LeaderGap::NotInstalled && !self.fleet.has_requested() {
             return None;
         }
-        let words = gap.words();
-        let mut letters = words.chars();
-        let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-        let doctor = nm_command(&self.options.kubectl, "doctor");
-        let effect = match gap {
-            LeaderGap::NotInstalled => "Without one, no maintenance makes progress",
-            _ => "No maintenance makes progress",
-        };
-        let words = format!("{first}{}. {effect}; see {doctor}", letters.as_str());
-        Some((words, true))
+        Some((leader_words(gap, &self.options.kubectl), true))
     }
 
     /// The nodes that are not Ready while they are drained: the open node, or all.

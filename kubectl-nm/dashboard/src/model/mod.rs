@@ -2,7 +2,7 @@
 //!
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
-mod banners;
+pub(crate) mod banners;
 pub(crate) mod dialogs;
 pub(crate) mod fleet;
 pub(crate) mod lists;

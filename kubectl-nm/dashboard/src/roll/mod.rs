@@ -1,6 +1,7 @@
 //! The dashboard of `kubectl nm roll`: the state in [`model`], drawn by [`view`], with the keys and the screen of a terminal.
 
 pub(super) mod model;
+mod opened;
 mod outputs;
 pub(super) mod row;
 pub(super) mod view;
@@ -27,9 +28,11 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use self::model::{RollEffect, RollModel};
 use crate::config::appearance::Appearance;
 use crate::config::key_map::KeyMap;
+use crate::message::Message;
 use crate::screen::redraw::Redraw;
 use crate::screen::signals::{self, Signal};
 use crate::screen::terminal::Screen;
+use crate::tasks::leader;
 
 /// How often times on the screen are updated.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +51,8 @@ pub struct RollDashboard {
     cluster: Cluster,
     /// The read for the opened node, with its name.
     causes: FuturesUnordered<LocalBoxFuture<'static, (String, Box<ClusterFacts>)>>,
+    /// What reads whether a reconciler leads, and its messages.
+    leader: (LocalBoxFuture<'static, ()>, mpsc::Receiver<Message>),
     ticks: Interval,
     redraw: Redraw,
 }
@@ -82,7 +87,9 @@ impl RollDashboard {
         }
         cluster.kubectl().clone_into(&mut model.kubectl);
         let (inputs, causes) = (EventStream::new(), FuturesUnordered::new());
-        Ok(Self { model, screen, inputs, signals, messages, cluster, causes, ticks, redraw })
+        let (to, from) = mpsc::channel(MESSAGE_QUEUE);
+        let leader = (leader::watch(cluster.clone(), to).fuse().boxed_local(), from);
+        Ok(Self { model, screen, inputs, signals, messages, cluster, causes, leader, ticks, redraw })
     }
 
     /// The same for a roll that another program runs: leaving does not end anything.
@@ -146,6 +153,13 @@ impl RollDashboard {
                 Some((node, facts)) = self.causes.next() => {
                     self.model.learn(&node, facts);
                     self.redraw.soon();
+                }
+                () = &mut self.leader.0 => {}
+                Some(message) = self.leader.1.recv() => {
+                    if let Message::Leader(gap) = message {
+                        self.model.leader_gap = gap;
+                        self.redraw.soon();
+                    }
                 }
                 _ = self.ticks.tick() => {
                     self.model.tick(Timestamp::now());

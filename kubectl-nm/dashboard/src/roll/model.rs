@@ -9,11 +9,11 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::explanation::causes;
 use nm_core::explain::remedy::Remedy;
 use nm_core::maintenance::roll::RollRunners;
-use nm_core::maintenance::{Reconcilers, headline};
+use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::{Line, Style, plain};
+use nm_core::watch::leader_check::LeaderNeed;
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::RollState;
 use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
@@ -117,13 +117,15 @@ pub(crate) struct RollModel {
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
     pub(crate) rows: Vec<RollRow>,
     /// The maintenances that are left, by node.
-    maintenances: HashMap<String, Arc<NodeMaintenance>>,
+    pub(super) maintenances: HashMap<String, Arc<NodeMaintenance>>,
     /// kubectl with the flags for this cluster, for commands to paste.
     pub(crate) kubectl: String,
     /// The node whose causes are shown, and the first line of them.
     pub(crate) opened: Option<(String, usize)>,
     /// What its causes depend on, once it is read.
-    facts: Option<Box<ClusterFacts>>,
+    pub(super) facts: Option<Box<ClusterFacts>>,
+    /// Why no reconciler seems to lead; none if one leads, or if that is not known.
+    pub(crate) leader_gap: Option<LeaderGap>,
     /// Whether the user wants to leave, and has to confirm that commands end or that the roll stops.
     pub(crate) is_leaving: bool,
     output: HashMap<String, VecDeque<String>>,
@@ -164,6 +166,7 @@ impl RollModel {
             kubectl: String::from("kubectl"),
             opened: None,
             facts: None,
+            leader_gap: None,
             is_leaving: false,
             output: HashMap::new(),
             last_printed: None,
@@ -365,30 +368,10 @@ impl RollModel {
         remedy_of_blocked(self.maintenances.get(node)?, &rolls, &self.kubectl, self.now)
     }
 
-    /// The opened node: its state, and all causes with what to do, as `explain` reports them.
-    pub(crate) fn opened_lines(&self) -> Option<(Vec<String>, usize)> {
-        let (node, top) = self.opened.as_ref()?;
-        let maintenance = self.maintenances.get(node)?;
-        let mut lines = vec![format!("{node}: {}", headline(maintenance))];
-        let known = ClusterFacts::of_maintenances(self.maintenances.values().map(AsRef::as_ref));
-        let facts = self.facts.as_deref().unwrap_or(&known);
-        let causes = causes(maintenance, &Reconcilers::default(), facts, &self.kubectl, self.now);
-        if causes.is_empty() {
-            lines.push(String::from("Nothing is blocked."));
-        }
-        for cause in causes {
-            lines.push(String::new());
-            lines.extend(cause.what);
-            lines.extend(cause.unseen);
-            if !cause.pods.is_empty() {
-                lines.push(format!("Pods: {}", cause.pods.join(", ")));
-            }
-            if !cause.advice.is_empty() {
-                lines.push(format!("{}.", cause.advice.trim_end_matches('.')));
-            }
-            lines.extend(cause.commands.into_iter().map(|command| format!("  {command}")));
-        }
-        Some((lines, *top))
+    /// That no reconciler leads, if a node of the roll needs that.
+    pub(crate) fn hindering_gap(&self) -> Option<&LeaderGap> {
+        let need = LeaderNeed::of_all(self.maintenances.values().map(AsRef::as_ref));
+        self.leader_gap.as_ref().filter(|gap| need.is_hindered_by(gap))
     }
 
     fn toggle_pause(&mut self) -> Option<RollEffect> {

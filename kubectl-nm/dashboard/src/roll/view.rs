@@ -15,6 +15,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use crate::config::action_table::Action;
 use crate::config::key_map::KeyMap;
 use crate::elapsed::elapsed;
+use crate::model::banners::leader_words;
 use crate::roll::model::{RollModel, ShownRoll};
 use crate::roll::outputs::{draw_outputs, output_height};
 use crate::roll::row::{RollRow, RowState};
@@ -242,7 +243,11 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
             None => (String::from("The time left is estimated once a node is done."), Tone::Quiet),
         },
     };
-    paragraph(&text, width, tone)
+    let gap = model.hindering_gap().filter(|_| !model.is_stale());
+    let mut lines =
+        gap.map(|gap| paragraph(&leader_words(gap, &model.kubectl), width, Tone::Bad)).unwrap_or_default();
+    lines.extend(paragraph(&text, width, tone));
+    lines
 }
 
 /// The opened node over the whole screen but its last line, which has the keys.

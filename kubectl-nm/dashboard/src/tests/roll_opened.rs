@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::maintenance::ROLL_LABEL;
+use nm_core::plan::leader::LeaderGap;
 use nm_roll::decide::RollState;
 use nm_roll::record::{NodeRecord, Roll, RollNode, RollRecord, STATE, Step, annotation};
 use nm_roll::view::RollView;
@@ -98,4 +99,26 @@ fn the_opened_node_of_a_roll_that_is_paused_meanwhile_is_continued_by_the_roll()
     // The answer to a read that began before the pause.
     model.learn("worker-1", before);
     is_by_roll(&model);
+}
+
+#[test]
+fn a_roll_of_which_a_node_needs_a_leader_says_that_nobody_leads() {
+    let mut model = shown(&Scene::beginning(), 120, 30);
+    show_paused(&mut model, false);
+    let words = "No nm-reconciler leads: the last one has released its lease.";
+    assert!(!text(&model).contains(words));
+    model.leader_gap = Some(LeaderGap::Released);
+    assert!(text(&model).contains(words), "{}", text(&model));
+    press(&mut model, KeyCode::Enter);
+    let (lines, _) = model.opened_lines().unwrap();
+    assert!(
+        lines.contains(&"No nm-reconciler leads, so the maintenance makes no progress.".into()),
+        "{lines:#?}"
+    );
+    press(&mut model, KeyCode::Esc);
+    model.leader_gap = Some(LeaderGap::NotInstalled);
+    assert!(!text(&model).contains("No nm-reconciler"), "something drains the node");
+    model.leader_gap = Some(LeaderGap::Released);
+    show_paused(&mut model, true);
+    assert!(!text(&model).contains(words), "a paused drain needs none");
 }

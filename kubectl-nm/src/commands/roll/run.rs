@@ -88,7 +88,9 @@ pub(super) async fn run(
     let shown_log = log.as_deref().map(|log| below_home(log, env::var_os("HOME")));
     let mut runner = RollRunner::new(cluster, roll, record, retried, log);
     let ended = match output.lines(out) {
-        Some(format) => until_ended(&mut runner, &mut LineReporter::new(out, format)).await,
+        Some(format) => {
+            until_ended(&mut runner, &mut LineReporter::new(out, format).with_leader_check(cluster)).await
+        }
         None => match dashboard(name, shown_log, output, cluster, out) {
             Ok(mut dashboard) => {
                 let ended = until_ended(&mut runner, &mut dashboard).await;

@@ -12,12 +12,15 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{DataFormat, OutputFormat, list};
+use nm_core::interaction::progress;
 use nm_core::maintenance::roll::paused_words;
 use nm_core::maintenance::roll_job::RollJob;
+use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
+use nm_core::watch::leader_check::LeaderNeed;
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
@@ -25,7 +28,7 @@ use nm_roll::health::if_permitted;
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
-use nm_roll::record::{Roll, RollNode, RollRecord, Step, roll_names};
+use nm_roll::record::{Roll, RollNode, RollRecord, Step, roll_name, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
@@ -89,7 +92,25 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
         }
         (printed, _) => printed?,
     }
+    if !matches!(args.output, OutputFormat::Data(_)) {
+        warn_of_leader(args.name.as_deref(), &all, cluster, out).await;
+    }
     Ok(Exit::Done)
+}
+
+/// Warns that nobody leads if a node of the rolls that are shown needs that, as far as the user may see it.
+async fn warn_of_leader(name: Option<&str>, all: &[NodeMaintenance], cluster: &Cluster, out: &mut Output) {
+    let is_shown =
+        |object: &&NodeMaintenance| roll_name(object).is_some_and(|of| name.is_none_or(|name| name == of));
+    let need = LeaderNeed::of_all(all.iter().filter(is_shown));
+    if need == LeaderNeed::Nothing {
+        return;
+    }
+    let message = || format!("asking {} who leads", cluster.server());
+    let warning = Box::pin(leader::warning(cluster, need == LeaderNeed::ToBegin));
+    if let Some(warning) = progress::during(out, message, warning).await {
+        out.message(&warning);
+    }
 }
 
 /// What Jobs show of rolls.

@@ -1,6 +1,7 @@
 //! What `roll status` shows of rolls.
 
 use nm_core::terminal::output::captured::output;
+use nm_core::testing::fake_server::cluster;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::record::{FINALIZER, LABEL, NODE, SETTINGS, STATE};
 use nm_shared::api::names;
@@ -234,4 +235,26 @@ fn who_has_to_confirm_a_node_is_told_where() {
         "ada@laptop runs it",
         "hint: on the terminal where ada@laptop runs the roll, answer whether it continues with n1\n",
     );
+}
+
+#[tokio::test]
+async fn a_roll_of_which_a_node_needs_a_leader_is_shown_with_a_warning_if_nobody_leads() {
+    let spec = json!({"holderIdentity": "a", "renewTime": "2026-01-02T03:04:05.000000Z", "leaseDurationSeconds": 15});
+    let lease = json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec});
+    let leases = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]});
+    let (cluster, _) = cluster(move |_, _| (200, leases.clone()));
+    let returning = maintenance("Returning", true, &[names::FINALIZER, FINALIZER]);
+    let soaking = maintenance("Soaking", true, &[FINALIZER]);
+    for (shown, object, is_warned) in [
+        (None, &returning, true),
+        (Some("r"), &returning, true),
+        (Some("other"), &returning, false),
+        (Some("r"), &soaking, false),
+    ] {
+        let (mut out, captured) = output();
+        warn_of_leader(shown, std::slice::from_ref(object), &cluster, &mut out).await;
+        let said = captured.messages();
+        assert_eq!(said.starts_with("warning: no nm-reconciler leads: "), is_warned, "{shown:?}: {said}");
+        assert_eq!(said.is_empty(), !is_warned, "{shown:?}: {said}");
+    }
 }

@@ -19,7 +19,8 @@ pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
     let ended = if let Some(format) = args.output.lines(out) {
-        until_ended(cluster, name, &mut LineReporter::new(out, format)).await
+        let mut reporter = LineReporter::new(out, format).with_leader_check(cluster);
+        until_ended(cluster, name, &mut reporter).await
     } else {
         let mut dashboard = dashboard(name, None, &args.output, cluster, out)?.of_another_program();
         let ended = until_ended(cluster, name, &mut dashboard).await;
