@@ -168,15 +168,16 @@ fn what_runs_for_the_node_is_warned_of_by_who_ends_it() {
     let terminates =
         "warning: the command of roll kernel runs for node/n1 now: the roll terminates it within seconds";
     let deletes = "warning: the Job of roll kernel runs for node/n1 now: the roll deletes it within seconds";
-    let stays = "warning: the Job of roll kernel may still run for node/n1, and no program runs the roll: \
-                 `kubectl --context x -n ops delete job kernel-0-1767323045-2` ends it";
+    let stays = "warning: the Job of roll kernel may still run for node/n1: if it exists, \
+                 `kubectl --context x -n ops delete job kernel-0-1767323045-2` deletes it";
     for (action, node, record, expected) in [
         (&command, &running, &run, Some(terminates)),
         (&command, &running, &json!({"runner": runner(), "paused": true}), Some(terminates)),
         (&command, &running, &json!({"runner": runner(), "aborted": "bob"}), Some(terminates)),
         // Another node has halted the roll, whose program waits until the actions that are under way have finished.
         (&command, &running, &json!({"runner": runner(), "halt": halt()}), Some(terminates)),
-        (&job, &running, &json!({"runner": runner(), "halt": halt()}), Some(deletes)),
+        // A pod that has just begun to run it does not follow the Job.
+        (&job, &running, &json!({"runner": runner(), "halt": halt()}), Some(stays)),
         (&command, &ended, &run, None),
         // A command ends with the program that has started it.
         (&command, &running, &json!({}), None),

@@ -88,11 +88,11 @@ impl<'a> StoppedRolls<'a> {
     fn runs(&self, roll: &Roll, name: &str, kubectl: &str) -> Option<String> {
         let node = roll.node(name)?;
         node.record.current_action().filter(|action| action.state == ActionState::Running)?;
-        // A roll halts once the actions that are under way have finished.
-        let is_followed = self.runners.is_run(&roll.name, self.now);
-        let roll_name = &roll.name;
+        let (roll_name, is_run) = (&roll.name, self.runners.is_run(&roll.name, self.now));
+        // A roll halts once what is under way has finished. A pod that begins to run one that has halted does not follow any Job.
+        let is_followed = is_run && self.runners.halt(&roll.name).is_none();
         match roll.settings.action_of(node.record.step)? {
-            NodeAction::Run(_) => is_followed.then(|| {
+            NodeAction::Run(_) => is_run.then(|| {
                 format!(
                     "warning: the command of roll {roll_name} runs for node/{name} now: the roll terminates it within \
                      seconds"
@@ -105,8 +105,8 @@ impl<'a> StoppedRolls<'a> {
                 let job = job::of_node(template, &roll.name, name, &node.record);
                 let part = |field: &str| shell_quoted(job["metadata"][field].as_str().unwrap_or_default()).into_owned();
                 Some(format!(
-                    "warning: the Job of roll {roll_name} may still run for node/{name}, and no program runs the roll: \
-                     `{kubectl} -n {} delete job {}` ends it",
+                    "warning: the Job of roll {roll_name} may still run for node/{name}: if it exists, \
+                     `{kubectl} -n {} delete job {}` deletes it",
                     part("namespace"),
                     part("name")
                 ))

@@ -149,9 +149,11 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
 fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
     let Some(continues) = continues(maintenance) else { return };
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
+    let is_over =
+        |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());
     if blocked.iter().chain(waiting).any(is_stuck) {
         cause.advice = format!("First fix what blocks the pods; then {continues}");
-    } else if !blocked.is_empty() {
+    } else if !blocked.is_empty() && blocked.iter().all(is_over) {
         cause.advice = format!("What blocked the drain is over: {continues}");
     }
 }

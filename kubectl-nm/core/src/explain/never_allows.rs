@@ -44,9 +44,9 @@ impl Change {
 }
 
 impl NeverAllows {
-    /// Whether its pods are replaced first without anything that somebody has to do, as far as that is known.
+    /// Whether its pods are replaced first without anything that somebody has to do.
     fn is_surged(&self) -> bool {
-        let is_granted = matches!(self.surge, Some(SurgeGrant::Granted | SurgeGrant::Unknown));
+        let is_granted = self.surge == Some(SurgeGrant::Granted);
         self.is_surge_set && is_granted && self.needs_ready.is_none() && self.no_node.is_none()
     }
 }
@@ -67,11 +67,9 @@ impl Words<'_> {
             None => what,
         };
         if never.is_surged() {
-            let replaced = if never.pods > 1 {
-                "Its Deployment replaces its pods before they leave (spec.drain.surge), as soon as the drain continues."
-            } else {
-                "Its Deployment replaces its pod before it leaves (spec.drain.surge), as soon as the drain continues."
-            };
+            let its = if never.pods > 1 { "pods before they leave" } else { "pod before it leaves" };
+            let replaced =
+                format!("While the drain goes on, its Deployment replaces its {its} (spec.drain.surge).");
             return Told {
                 what: Some(format!("{what} {replaced}")),
                 advice: String::new(),

@@ -151,11 +151,7 @@ impl<'a> Group<'a> {
 
     fn may_only_start(&self, now: Timestamp) -> bool {
         let is_recent = |outage: &&Outage| now.duration_since(outage.since()) < USUAL_REPLACEMENT;
-        if self.ends.is_empty() {
-            self.outages.iter().all(is_recent)
-        } else {
-            !self.ends.iter().any(|end| end.cause.is_stuck())
-        }
+        self.outages.iter().all(is_recent) && !self.ends.iter().any(|end| end.cause.is_stuck())
     }
 
     fn causes(&self) -> Vec<FirstCause> {

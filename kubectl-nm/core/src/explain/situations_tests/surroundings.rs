@@ -262,7 +262,8 @@ fn a_workload_whose_replacement_may_only_be_starting_is_not_called_down_at_the_e
     let yet = |words: &str| vec![(words.to_owned(), true)];
     let down = |why: &str| vec![(format!("shop/deploy/web is down: {why}"), false)];
     let starting = || vec![edited(waiting("ContainerCreating", ""), "/status/startTime", json!(soon))];
-    assert_eq!(said(starting(), late), yet("shop/deploy/web has no ready pod yet"));
+    assert_eq!(said(starting(), soon), yet("shop/deploy/web has no ready pod yet"));
+    assert_eq!(said(starting(), late), down("its 1 pod is not ready"));
     assert_eq!(said(vec![], soon), yet("shop/deploy/web has no ready pod yet"));
     assert_eq!(said(vec![], late), down("it has no pod"));
     let unfit = || pending("Unschedulable", UNFIT);

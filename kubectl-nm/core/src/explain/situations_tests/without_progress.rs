@@ -1,6 +1,6 @@
 //! Drains that do not continue: they have failed, or nobody leads.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::Leadership;
@@ -36,9 +36,10 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
 
 #[test]
 fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_needs_nothing_else() {
-    let causes = |granted: Option<bool>| {
+    let causes_with = |granted: Option<bool>, tried: Value| {
         let mut status = blocked_status("shop");
         status["phase"] = json!("Failed");
+        status["blockedPods"][0]["surge"] = tried;
         status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
             "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
         let mut object = with_status("n1", status);
@@ -46,14 +47,20 @@ fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_ne
         let facts = ClusterFacts { is_surge_granted: granted, ..never("minAvailable", json!(1), 1).facts() };
         explained(&object, &facts)
     };
+    let causes = |granted| causes_with(granted, Value::Null);
     let surged = causes(Some(true));
-    let what = "The budget can never allow an eviction: minAvailable is 1, and it has 1 pod. Its Deployment replaces its pod \
-                before it leaves (spec.drain.surge), as soon as the drain continues.";
+    let what = "The budget can never allow an eviction: minAvailable is 1, and it has 1 pod. While the drain goes on, its \
+                Deployment replaces its pod before it leaves (spec.drain.surge).";
     assert_eq!(surged[1].what[1], what);
     assert_eq!((surged[1].advice.as_str(), surged[1].commands.len()), ("", 0), "the budget stays as it is");
-    assert!(surged[0].advice.ends_with("emove the timeout, and the drain continues"), "{surged:#?}");
+    assert_eq!(surged[0].advice, "Remove the timeout, and the drain continues");
     let needs = "Let the Deployment replace its only pod before the pod leaves; this needs `kubectl nm install --grant surge` first";
     assert_eq!(causes(Some(false))[1].advice, needs);
+    let unless = "Let the Deployment replace its only pod before the pod leaves; unless it is granted already, this needs `kubectl nm \
+                  install --grant surge`";
+    assert_eq!(causes(None)[1].advice, unless);
+    let tried = causes_with(Some(true), json!({"reason": "Unknown"}));
+    assert_eq!(tried[1].commands, ["kubectl -n shop edit pdb web"], "nm-reconciler could not replace it");
 }
 
 #[test]
