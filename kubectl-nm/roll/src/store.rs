@@ -160,6 +160,16 @@ pub async fn remove(
         if !is_removed(&node) {
             return Ok(false);
         }
+        // Somebody may have written the record of the roll to it since that moved.
+        if node.revision
+            > roll
+                .nodes
+                .iter()
+                .find(|known| uid(&known.object) == uid(&node.object))
+                .and_then(|known| known.revision)
+        {
+            keep_record(cluster, name, &is_removed).await?;
+        }
         if let Some(NodeAction::Job(template)) = roll.settings.action_of(node.record.step) {
             job::delete(cluster, &job::of_node(template, &roll.name, node.node(), &node.record)).await?;
         }

@@ -89,6 +89,38 @@ async fn moved(record: &RollRecord, others: impl IntoIterator<Item = RollRecord>
 }
 
 #[tokio::test]
+async fn what_others_write_to_a_removed_node_after_the_record_has_moved_is_kept() {
+    let record = RollRecord { revision: 5, ..RollRecord::default() };
+    let later = RollRecord { paused: true, ..record.next().next() };
+    let stored = Arc::new(Mutex::new(two_objects(&record)));
+    let objects = Arc::clone(&stored);
+    let (conflicts, written) = (Mutex::new(1), later.clone());
+    let cluster = reading_cluster(move |method, path, body| {
+        let mut objects = objects.lock().unwrap();
+        match (method, path.rsplit('/').next()) {
+            ("PATCH", Some("n1")) => {
+                let text = body["metadata"]["annotations"][STATE].as_str().unwrap();
+                objects[0].annotations_mut().insert(STATE.into(), text.to_owned());
+                (200, json!(objects[0]))
+            }
+            ("DELETE", _) if std::mem::take(&mut *conflicts.lock().unwrap()) > 0 => {
+                objects[1].annotations_mut().insert(STATE.into(), annotation(&written));
+                failure(409, "Conflict", "n2")
+            }
+            ("DELETE", _) => {
+                (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+            }
+            ("GET", Some("n2")) => (200, json!(objects[1])),
+            ("GET", _) => list(&*objects),
+            _ => failure(500, "InternalError", path),
+        }
+    });
+    assert_eq!(remove(&cluster, "r", |node| node.node() == "n2").await.unwrap().len(), 1);
+    let rest = stored.lock().unwrap()[0].clone();
+    assert_eq!(RollRecord::of(&rest).unwrap(), Some(later.next()));
+}
+
+#[tokio::test]
 async fn what_others_write_while_the_record_moves_is_kept() {
     let record = RollRecord { revision: 5, ..RollRecord::default() };
     let paused = RollRecord { paused: true, ..record.next() };

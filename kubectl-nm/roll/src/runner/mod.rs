@@ -322,6 +322,11 @@ impl<'a> RollRunner<'a> {
         }
     }
 
+    /// The record of the roll as this program knows it.
+    pub fn record(&self) -> &RollRecord {
+        &self.record
+    }
+
     /// Who has aborted the roll; none if nobody has.
     pub fn aborted(&self) -> Option<&str> {
         self.observed.aborted.as_deref().or(self.record.aborted.as_deref())

@@ -104,10 +104,21 @@ async fn until_over(
 struct Seen {
     /// Why the roll had halted before it was resumed.
     retried: Option<Halt>,
+    /// The record with which it halted.
+    halted: Option<RollRecord>,
     /// Who has aborted it.
     aborted: Option<String>,
     /// The pod that runs it, while this one waits.
     other: Option<String>,
+}
+
+impl Seen {
+    /// The halt that this program has written, if the state was copied before that, and only the copy is left.
+    fn lost_halt(&self, stored: Option<&RollRecord>) -> Option<Halt> {
+        let halted = self.halted.as_ref()?;
+        let is_older = stored.is_none_or(|stored| stored.revision <= halted.revision);
+        halted.halt.clone().filter(|_| is_older)
+    }
 }
 
 /// What follows a step.
@@ -157,7 +168,7 @@ async fn step(
             timed_out: false,
         });
         if is_free(&record) {
-            let halt = record.halt.clone().or(lost);
+            let halt = record.halt.clone().or_else(|| seen.lost_halt(stored.record.as_ref())).or(lost);
             Ok(RollRecord { asked: false, runner, health: Vec::new(), halt, ..record })
         } else {
             Err(RollError::Contended.into())
@@ -196,7 +207,10 @@ async fn step(
             out.message(&Line::new(format!("{who} aborted roll {name}, which had halted.")));
             Step::Over(Exit::Done)
         }
-        RollEnd::Halted(..) => Step::Next,
+        RollEnd::Halted(..) => {
+            seen.halted = Some(runner.record().clone());
+            Step::Next
+        }
         RollEnd::Left => Step::Over(Exit::Interrupted),
     })
 }
@@ -247,6 +261,18 @@ mod tests {
         assert_eq!(check("nm-roll-r", true), Step::Next, "the Job takes over");
         assert_eq!(check("bob@desk/1", false), Step::Over(Exit::Done));
         assert_eq!(captured.messages(), "bob@desk runs roll r now.\n");
+    }
+
+    #[test]
+    fn a_halt_is_kept_if_only_a_copy_of_an_older_state_is_left() {
+        let halt =
+            Halt { node: "n1".into(), message: "failed".into(), at: Timestamp::now(), timed_out: false };
+        let record = |revision, halt| RollRecord { revision, halt, ..RollRecord::default() };
+        let seen = Seen { halted: Some(record(6, Some(halt.clone()))), ..Seen::default() };
+        assert_eq!(seen.lost_halt(None).as_ref(), Some(&halt));
+        assert_eq!(seen.lost_halt(Some(&record(6, None))), Some(halt));
+        assert_eq!(seen.lost_halt(Some(&record(7, None))), None, "somebody has resumed it");
+        assert_eq!(Seen::default().lost_halt(None), None);
     }
 
     #[test]
