@@ -15,7 +15,7 @@ use nm_shared::{
 };
 
 use crate::explain::budget_causes;
-use crate::explain::cause::{Cause, CommonGround, Outlook, few, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, continued, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::deletions;
 use crate::explain::failed_jobs;
@@ -32,7 +32,7 @@ use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, has_timed_out, node, reason, status,
+    condition, has_timed_out, hold, node, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -44,25 +44,8 @@ pub fn causes(
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
-    let of_the_node = match State::of(maintenance) {
-        State::Requested => {
-            let since = maintenance.creation_timestamp().map(|at| at.0);
-            Some(not_begun(since, reconcilers, kubectl, now))
-        }
-        State::Stopping => {
-            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, facts, kubectl, now)))
-        }
-        State::Planned | State::Paused => Some(suspended(maintenance, facts, kubectl, now)),
-        State::Queued => {
-            let drained = condition(maintenance, ConditionType::Drained);
-            Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
-        }
-        State::Failed => Some(failed(maintenance, kubectl)),
-        State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
-            .or_else(|| held(maintenance, kubectl))
-            .or_else(|| by_last_error(maintenance, kubectl)),
-    };
-    let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
+    let mut causes: Vec<Cause> =
+        of_the_node(maintenance, reconcilers, facts, kubectl, now).into_iter().collect();
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
     }
@@ -95,6 +78,34 @@ pub fn causes(
         causes.extend(returned(maintenance, kubectl));
     }
     causes
+}
+
+/// The cause that concerns the maintenance as a whole, which comes before those of its pods.
+pub fn of_the_node(
+    maintenance: &NodeMaintenance,
+    reconcilers: &Reconcilers,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    match State::of(maintenance) {
+        State::Requested => {
+            let since = maintenance.creation_timestamp().map(|at| at.0);
+            Some(not_begun(since, reconcilers, kubectl, now))
+        }
+        State::Stopping => {
+            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, facts, kubectl, now)))
+        }
+        State::Planned | State::Paused => Some(suspended(maintenance, facts, kubectl, now)),
+        State::Queued => {
+            let drained = condition(maintenance, ConditionType::Drained);
+            Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
+        }
+        State::Failed => Some(failed(maintenance, kubectl)),
+        State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
+            .or_else(|| held(maintenance, kubectl))
+            .or_else(|| by_last_error(maintenance, kubectl)),
+    }
 }
 
 /// Whether nm-reconciler tries again by itself.
@@ -138,6 +149,27 @@ fn announce_deletion(
     }
 }
 
+/// `the hook is removed`, if hooks still keep the drain from its first eviction.
+fn hooks(maintenance: &NodeMaintenance) -> Option<&'static str> {
+    match hold(maintenance)?.hooks.len() {
+        0 => None,
+        1 => Some("the hook is removed"),
+        _ => Some("the hooks are removed"),
+    }
+}
+
+/// The remedy of a blocked pod. While a hook holds the drain, no pod is to be deleted: the owner of the hook needs it where it is.
+pub fn remedy_of(case: &Case<'_>, maintenance: &NodeMaintenance) -> Remedy {
+    let remedy = remedy::remedy(case);
+    let deletes = matches!(case.reason, BlockReason::Unmanaged | BlockReason::LocalStorage);
+    match hooks(maintenance).filter(|_| deletes) {
+        Some(removed) => {
+            Remedy { advice: format!("Once {removed}, {}", continued(&remedy.advice)), ..remedy }
+        }
+        None => remedy,
+    }
+}
+
 /// `remove the timeout, and the drain continues`: what has to be done beside the pods' own causes; none unless the drain has timed
 /// out.
 pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
@@ -147,7 +179,8 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
 
 /// Without a timeout, a drain that failed would still be blocked by the causes that are left.
 fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
-    let Some(continues) = continues(maintenance) else { return };
+    // What the first cause says of hooks comes before the pods.
+    let Some(continues) = continues(maintenance).filter(|_| hooks(maintenance).is_none()) else { return };
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
     let is_over =
         |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());
@@ -257,7 +290,10 @@ fn blocking(
     let begin = if State::of(maintenance) == State::Failed { "When the drain failed: " } else { "" };
     let remedy = |pod: &&BlockedPod| {
         let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
-        remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
+        remedy_of(
+            &Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts },
+            maintenance,
+        )
     };
     let remedies: Vec<Remedy> = pods.iter().map(remedy).collect();
     let names: Vec<String> = pods.iter().map(|pod| pod.reference().to_string()).collect();

@@ -132,11 +132,11 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl} get --raw '/readyz?verbose'"),
         ),
         BlockReason::Unmanaged => (
-            "No controller replaces the pod: delete it if you no longer need it".into(),
+            "Delete the pod if you no longer need it: no controller replaces it".into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::LocalStorage => (
-            "Delete the pod once you no longer need its emptyDir data. Only a controller creates another one, and a Job \
+            "Delete the pod if you no longer need its emptyDir data. Only a controller creates another one, and a Job \
              counts this one as failed"
                 .into(),
             format!("{kubectl_in} delete pod {pod}"),

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
+use nm_core::explain::remedy::Remedy;
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::maintenance::roll::{RollRunners, STATE};
 use nm_core::plan::leader::LeaderGap;
@@ -17,7 +18,7 @@ use serde_json::json;
 use crate::message::{Effect, Message};
 use crate::model::Model;
 use crate::model::panes::advice::remedy_of_blocked;
-use crate::tests::scenes::{node, now, options, send};
+use crate::tests::scenes::{empty, node, now, options, send};
 use crate::update::causes::known_of;
 
 fn cart() -> PodReference {
@@ -237,5 +238,58 @@ fn what_blocked_a_drain_that_has_timed_out_and_is_over_is_shown_with_what_contin
             "What blocked the drain is over: remove the timeout, and the drain continues",
             r#"kubectl patch nm worker-07 --type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#
         )
+    );
+}
+
+/// The remedy and the cell WHY of the only node in the list, whose drain has this status.
+fn in_list(status: serde_json::Value) -> (String, Remedy, String) {
+    let mut model = empty(options());
+    let drained = Arc::new(with_status("worker-07", status));
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![drained])));
+    let (why, remedy) = model.remedy().unwrap();
+    let row = model.fleet.rows.nth(0).unwrap();
+    (why, remedy, model.fleet.why(row, model.now).into_owned())
+}
+
+#[test]
+fn what_keeps_the_whole_drain_comes_before_a_blocked_pod_in_the_list() {
+    let mut status = running(0, &[("bare", "has no controller")]);
+    status["blockedPods"][0]["reason"] = json!("Unmanaged");
+    status["podCounts"] = json!({"blocked": 1});
+    let (why, remedy, _) = in_list(status.clone());
+    assert!(why.starts_with("worker-07: shop/bare: has no controller"), "{why}");
+    assert!(remedy.command.ends_with("delete pod bare"), "{remedy:?}");
+
+    let mut held = status.clone();
+    held["hold"] = json!({"since": now(), "hooks": [{"name": "db", "owner": "dba"}]});
+    let (why, remedy, cell) = in_list(held);
+    assert_eq!(why, "worker-07: No pod is evicted yet: the maintenance waits for hook db (owner: dba)");
+    assert!(remedy.command.contains(" annotate nm worker-07 pre-drain.hook"), "{remedy:?}");
+    assert_eq!(cell, "waiting for hook db (owner: dba)");
+
+    let mut contested = status;
+    let again = "something keeps uncordoning node worker-07";
+    contested["conditions"] = json!([{"type": "Degraded", "status": "True", "reason": "CordonContested", "message": again,
+        "lastTransitionTime": now()}]);
+    let (why, remedy, cell) = in_list(contested);
+    assert_eq!(
+        (why.as_str(), cell.as_str()),
+        ("worker-07: Something keeps uncordoning node worker-07", again)
+    );
+    assert!(remedy.command.ends_with("--show-managed-fields"), "{remedy:?}");
+}
+
+#[test]
+fn no_pod_of_an_open_node_is_to_be_deleted_while_a_hook_holds_the_drain() {
+    let mut model = node(options());
+    let mut status = running(0, &[("cart-0", "has no controller")]);
+    status["blockedPods"][0]["reason"] = json!("Unmanaged");
+    status["hold"] = json!({"since": now(), "hooks": [{"name": "db", "owner": "dba"}]});
+    let held = with_status("worker-07", status);
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(held))));
+    let (_, remedy) = model.remedy().unwrap();
+    assert_eq!(
+        remedy.advice,
+        "Once the hook is removed, delete the pod if you no longer need it: no controller replaces it"
     );
 }

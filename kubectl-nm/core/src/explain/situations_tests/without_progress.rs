@@ -1,4 +1,4 @@
-//! Drains that do not continue: they have failed, or nobody leads.
+//! Drains that do not continue: they have failed, nobody leads, or a hook holds them.
 
 use serde_json::{Value, json};
 
@@ -104,4 +104,41 @@ fn while_nobody_leads_nothing_is_retried_and_what_is_stuck_keeps_its_remedy() {
         let expected = if has_remedy { advice(Leadership::Held) } else { (String::new(), Vec::new()) };
         assert_eq!(nobody_leads, expected);
     }
+}
+
+#[test]
+fn no_pod_is_to_be_deleted_before_the_hook_that_holds_its_drain_is_removed() {
+    let pod = |name: &str, reason: &str| {
+        json!({"namespace": "shop", "name": name, "reason": reason, "message": "m", "since": "2026-01-02T03:04:05Z",
+            "attempts": 0})
+    };
+    let pods = [pod("bare", "Unmanaged"), pod("cache", "LocalStorage")];
+    let hook = |name: &str| json!({"name": name, "owner": "dba"});
+    let drain = |phase: &str, hold: Value| {
+        let timed_out = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
+            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+        let conditions = if phase == "Failed" { timed_out } else { json!([]) };
+        let status = json!({"phase": phase, "blockedPods": pods, "podCounts": {"blocked": 2}, "hold": hold,
+            "conditions": conditions});
+        explained(&with_status("n1", status), &ClusterFacts::default())
+    };
+    let of_hooks = |hooks: Value| json!({"since": "2026-01-02T03:04:05Z", "hooks": hooks});
+    for (phase, hooks, removed) in [
+        ("Running", json!([hook("db")]), "Once the hook is removed, delete the pod if "),
+        ("Running", json!([hook("db"), hook("mq")]), "Once the hooks are removed, delete the pod if "),
+        ("Failed", json!([hook("db")]), "Once the hook is removed, delete the pod if "),
+    ] {
+        let causes = drain(phase, of_hooks(hooks));
+        let [first, bare, cache] = &causes[..] else { panic!("{causes:#?}") };
+        assert!(
+            first.what[0].contains("hook db (owner: dba)") || first.what[0].contains("hooks db"),
+            "{first:#?}"
+        );
+        assert!(!first.advice.contains("First fix"), "{first:#?}");
+        assert!(bare.advice.starts_with(removed) && cache.advice.starts_with(removed), "{causes:#?}");
+    }
+    let (free, balancers) = (drain("Running", Value::Null), json!({"since": NOW, "loadBalancersUntil": NOW}));
+    assert!(free[0].advice.starts_with("Delete the pod if "), "{free:#?}");
+    let delayed = drain("Running", balancers);
+    assert!(delayed[1].advice.starts_with("Delete the pod if "), "nobody removes a hook: {delayed:#?}");
 }

@@ -207,11 +207,13 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     let status = status(maintenance);
     let first = blocked_pods(maintenance).first();
     match (state, first) {
+        (State::Draining | State::Blocked | State::Drained, _)
+            if let Some(degraded) = degraded(maintenance) =>
+        {
+            degraded.message.clone()
+        }
         (State::Draining | State::Blocked, _) if let Some(hold) = hold(maintenance) => {
             format!("waiting for {hold}")
-        }
-        (State::Draining | State::Drained, _) if let Some(degraded) = degraded(maintenance) => {
-            degraded.message.clone()
         }
         (State::Blocked, Some(pod)) => {
             let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);

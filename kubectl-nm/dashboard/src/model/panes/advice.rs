@@ -10,7 +10,7 @@ use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_of;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{Reconcilers, State, blocked_pods, uid};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods, hold, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -71,7 +71,12 @@ impl Model {
             reason: row.progress.reason?,
             facts: row.progress.facts.as_deref()?,
         };
-        let remedy = and_continue(self.maintenance().map(AsRef::as_ref), remedy::remedy(&case));
+        let maintenance = self.maintenance().map(AsRef::as_ref);
+        let remedy = match maintenance {
+            Some(maintenance) => explanation::remedy_of(&case, maintenance),
+            None => remedy::remedy(&case),
+        };
+        let remedy = and_continue(maintenance, remedy);
         Some((why(&case, &row.progress.message), remedy))
     }
 
@@ -93,9 +98,10 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let blocked = remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
-        let cause = blocked.or_else(|| self.remedy_of_cause(maintenance));
-        cause.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
+        let first = self.first_cause(maintenance).filter(|_| !first_fixes_pods(maintenance));
+        let blocked = || remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
+        let remedy = first.or_else(blocked).or_else(|| self.remedy_of_cause(maintenance));
+        remedy.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
     }
 
     /// A surge that takes long, and the command that shows its cause.
@@ -121,21 +127,24 @@ impl Model {
         Some((why, Remedy { advice: advice.to_owned(), command }))
     }
 
+    /// What keeps the maintenance as a whole from continuing, which comes before its pods in `explain`, too.
+    fn first_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let facts = self.known_facts();
+        let (kubectl, now) = (&self.options.kubectl, self.now);
+        let cause = explanation::of_the_node(maintenance, &Reconcilers::default(), &facts, kubectl, now)?;
+        remedy_of(maintenance, Some(cause).filter(|cause| waits(maintenance) || !cause.passes())?)
+    }
+
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let waits = matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused);
-        let facts = ClusterFacts { rolls: self.fleet.rolls.clone(), ..ClusterFacts::default() };
-        let causes = explanation::causes(
-            maintenance,
-            &Reconcilers::default(),
-            &facts,
-            &self.options.kubectl,
-            self.now,
-        );
-        let cause = causes.into_iter().find(|cause| waits || !cause.passes())?;
-        let what = cause.what.into_iter().next()?;
-        let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
-        Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
+        let facts = self.known_facts();
+        let (kubectl, now) = (&self.options.kubectl, self.now);
+        let causes = explanation::causes(maintenance, &Reconcilers::default(), &facts, kubectl, now);
+        remedy_of(maintenance, causes.into_iter().find(|cause| waits(maintenance) || !cause.passes())?)
+    }
+
+    fn known_facts(&self) -> ClusterFacts {
+        ClusterFacts { rolls: self.fleet.rolls.clone(), ..ClusterFacts::default() }
     }
 
     /// What the user most likely wants to paste: the command for the selected row, or a description of it.
@@ -165,6 +174,27 @@ impl Model {
     }
 }
 
+/// Whether what a maintenance waits for as a whole is shown although it passes: somebody has to end it.
+fn waits(maintenance: &NodeMaintenance) -> bool {
+    matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused)
+        || is_held_by_hooks(maintenance)
+}
+
+fn is_held_by_hooks(maintenance: &NodeMaintenance) -> bool {
+    hold(maintenance).is_some_and(|hold| !hold.hooks.is_empty())
+}
+
+/// Whether what blocked pods has to be fixed before the drain, which has timed out, can continue.
+fn first_fixes_pods(maintenance: &NodeMaintenance) -> bool {
+    explanation::continues(maintenance).is_some() && !is_held_by_hooks(maintenance)
+}
+
+fn remedy_of(maintenance: &NodeMaintenance, cause: Cause) -> Option<(String, Remedy)> {
+    let what = cause.what.into_iter().next()?;
+    let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
+    Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
+}
+
 /// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.
 pub(crate) fn remedy_of_blocked(
     maintenance: &NodeMaintenance,
@@ -188,7 +218,7 @@ pub(crate) fn remedy_of_blocked(
             let advice = String::from("Make the node Ready, or continue the roll without it");
             Remedy { advice, command }
         }
-        None => remedy::remedy(&case),
+        None => explanation::remedy_of(&case, maintenance),
     };
     let why = format!("{}: {}", case.node, why(&case, &pod.message));
     let why = match deletions::announced(maintenance).filter(|_| pod.attempts > 0) {
