@@ -18,6 +18,8 @@ use serde_json::json;
 use crate::message::{Effect, Message};
 use crate::model::Model;
 use crate::model::panes::advice::remedy_of_blocked;
+use crate::objects::replacements::{ReplacementChange, ReplacementScope};
+use crate::tests::replacements::{replica, report};
 use crate::tests::scenes::{empty, node, now, options, send};
 use crate::update::causes::known_of;
 
@@ -292,4 +294,44 @@ fn no_pod_of_an_open_node_is_to_be_deleted_while_a_hook_holds_the_drain() {
         remedy.advice,
         "Once the hook is removed, delete the pod if you no longer need it: no controller replaces it"
     );
+}
+
+#[test]
+fn what_is_said_of_a_pod_follows_its_status_without_another_read() {
+    let mut model = node(options());
+    send(&mut model, read(allowing("worker-07")));
+    let mut status = running(40, &[("cart-0", "m")]);
+    status["phase"] = json!("Failed");
+    status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+        "lastTransitionTime": now()}]);
+    status["blockedPods"][0]["budget"] = json!({"name": "cart"});
+    let failed = Arc::new(with_status("worker-07", status));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(failed)));
+    let advice = model.remedy().unwrap().1.advice;
+    assert_eq!(advice, "What blocked the drain is over: remove the timeout, and the drain continues");
+}
+
+#[test]
+fn causes_are_read_again_when_a_replacement_appears_or_changes() {
+    let mut model = node(options());
+    let is_read = |model: &mut Model, seconds: i64| {
+        tick(model, seconds).iter().any(|effect| matches!(effect, Effect::ReadCauses { .. }))
+    };
+    assert!(is_read(&mut model, 1));
+    send(&mut model, read(never_allowing("worker-07")));
+    let change = |model: &mut Model, owner: &str, status: serde_json::Value| {
+        let pod = replica("shop", "new", owner, "worker-08", 1, &status);
+        report(model, ReplacementScope::pods("shop"), ReplacementChange::Replicas(WatchChange::Applied(pod)));
+    };
+    let (pending, ready) =
+        (json!({"phase": "Pending"}), json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+    change(&mut model, "StatefulSet/other", pending.clone());
+    assert!(!is_read(&mut model, 7), "no pod of it has to leave");
+    change(&mut model, "StatefulSet/cart", pending.clone());
+    assert!(is_read(&mut model, 8), "it is new");
+    change(&mut model, "StatefulSet/cart", pending);
+    assert!(!is_read(&mut model, 14), "it is as before");
+    change(&mut model, "StatefulSet/cart", ready);
+    assert!(is_read(&mut model, 15), "it is Ready");
+    assert!(!is_read(&mut model, 21), "once");
 }

@@ -9,10 +9,10 @@ use nm_shared::NodeMaintenance;
 
 use crate::layout::ScreenLayout;
 use crate::message::Effect;
+use crate::model::Model;
 use crate::model::fleet::node_list::NodeList;
 use crate::model::fleet::node_row::NodeRow;
 use crate::model::lists::listing::Rows;
-use crate::model::{Model, OpenNode};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::node_pod::NodePod;
 use crate::objects::watch_state::{WatchKind, WatchState};
@@ -30,6 +30,10 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
     model.records.observe(&update.changes, model.now);
     model.health.last_change = Some(model.now);
     show_maintenance(model, change);
+    // What is said of a pod depends on its state.
+    if model.opened().is_some_and(|open| concerns(change, open)) {
+        causes::word(model);
+    }
     model.nodes.apply_maintenances(change, &model.fleet);
     update.exit.map(Effect::End).or_else(|| watch_its_events(model))
 }
@@ -41,12 +45,16 @@ fn watch_its_events(model: &mut Model) -> Option<Effect> {
     (std::mem::replace(&mut open.subject, name.clone()) != name).then(|| Effect::Open(open.name.clone()))
 }
 
-fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
-    let concerns_open = |open: &&mut OpenNode| match change {
+fn concerns(change: &WatchChange<NodeMaintenance>, node: &str) -> bool {
+    match change {
         WatchChange::Listed(_) => true,
-        WatchChange::Applied(object) | WatchChange::Deleted(object) => object.spec.node_name == open.name,
-    };
-    for open in model.open.iter_mut().chain(model.background.iter_mut()).filter(concerns_open) {
+        WatchChange::Applied(object) | WatchChange::Deleted(object) => object.spec.node_name == node,
+    }
+}
+
+fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
+    let all = model.open.iter_mut().chain(model.background.iter_mut());
+    for open in all.filter(|open| concerns(change, &open.name)) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         open.pods.apply_status(maintenance, model.now);
         open.events.show(maintenance);

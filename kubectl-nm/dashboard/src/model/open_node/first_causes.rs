@@ -21,6 +21,8 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 pub(crate) struct FirstCauses {
     wanted: FactsToRead,
     requested: Option<Timestamp>,
+    /// Whether pods have changed since then on which the causes depend.
+    is_outdated: bool,
     /// What was read; none before that.
     facts: Option<Box<ClusterFacts>>,
     /// When the first grace period of the pods that were read ends. What was read is out of date then.
@@ -45,12 +47,18 @@ impl FirstCauses {
             return None;
         }
         let is_over = self.deadline.is_some_and(|deadline| deadline <= now);
-        if wanted == self.wanted && age < REREAD_AFTER && !is_over {
+        if wanted == self.wanted && age < REREAD_AFTER && !is_over && !self.is_outdated {
             return None;
         }
+        self.is_outdated = false;
         // Until the answer arrives, no other deadline is known: a read that takes long is not begun again and again.
         (self.requested, self.deadline, self.wanted) = (Some(now), None, wanted.clone());
         Some(wanted)
+    }
+
+    /// Notes that a pod that may be behind a cause was created, has changed, or is gone.
+    pub(crate) fn outdate(&mut self) {
+        self.is_outdated = true;
     }
 
     pub(crate) fn set(&mut self, facts: Box<ClusterFacts>, now: Timestamp) {

@@ -131,6 +131,27 @@ impl Tree {
         self.is_watched && is_outdated && (is_tick || pods < REBUILT_EACH_SECOND_FROM)
     }
 
+    /// Whether a pod of a workload whose pods have to leave was created, has changed its state, or is gone.
+    pub(crate) fn changes_replacement(
+        &self,
+        scope: &ReplacementScope,
+        change: &ReplacementChange,
+        pods: &PodList,
+    ) -> bool {
+        let ReplacementChange::Replicas(WatchChange::Applied(pod) | WatchChange::Deleted(pod)) = change
+        else {
+            return false;
+        };
+        let of_workload = self.replicas.get(&scope.namespace).and_then(|known| known.get(&pod.id.owner));
+        let known = of_workload.and_then(|known| known.get(&pod.id.key));
+        let is_gone = matches!(change, ReplacementChange::Replicas(WatchChange::Deleted(_)));
+        let is_pending = |row: &PodRow| row.progress.state.is_some_and(PodState::is_pending);
+        let is_of_workload =
+            |row: &PodRow| (&row.id.namespace, &row.id.owner) == (&scope.namespace, &pod.id.owner);
+        (is_gone || known.is_none_or(|known| known.state != pod.state))
+            && pods.rows.all().any(|row| is_of_workload(row) && is_pending(row))
+    }
+
     pub(crate) fn apply(&mut self, scope: &ReplacementScope, change: ReplacementChange) {
         let namespace = &scope.namespace;
         match &change {
