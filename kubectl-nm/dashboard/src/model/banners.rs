@@ -187,10 +187,12 @@ impl Model {
         };
         let gone_before = open.tree.gone_before(row.gone);
         if open.tree.is_shown && gone_before > 0 {
-            let words = "left before you opened this node and are not shown";
-            return Some((format!("{} {words}", counted(gone_before, "pod")), false));
+            let are = if gone_before == 1 { "is" } else { "are" };
+            let pods = counted(gone_before, "pod");
+            return Some((format!("{pods} left before you opened this node and {are} not shown"), false));
         }
-        let why = self.fleet.why(&row, self.now);
+        // The notice about outages names the workloads that are down.
+        let why = self.fleet.why_in_state(&row, self.now);
         match row.state {
             Some(State::Blocked | State::Draining) => None,
             // The notice about its roll says so.

@@ -116,6 +116,7 @@ fn the_open_node_names_its_own() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(!shown.contains("ledger"), "{shown}");
+    assert!(!shown.contains("\n down: "), "the notice above names them: {shown}");
 }
 
 #[test]

@@ -364,3 +364,13 @@ fn a_pod_that_only_the_status_has_named_has_an_unknown_owner() {
     assert!(shown.contains("web: owner unknown") && shown.contains("its workload is not known"), "{shown}");
     assert!(!shown.contains("no controller"), "{shown}");
 }
+
+#[test]
+fn one_pod_that_left_before_is_counted_as_one() {
+    let mut model = tree(options());
+    let mut object = worker_07();
+    object.status.as_mut().unwrap().pod_counts.gone -= 12;
+    update_maintenance(&mut model, object);
+    let shown = text(&model);
+    assert!(shown.contains("1 pod left before you opened this node and is not shown"), "{shown}");
+}

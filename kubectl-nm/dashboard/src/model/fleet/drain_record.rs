@@ -11,7 +11,7 @@ use nm_core::explain::remedy;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::{blocked_pods, cordoned_since, drain_result, headline, node, status, uid};
 use nm_core::terminal::text::counted;
-use nm_shared::{NodeMaintenance, PodReference};
+use nm_shared::{BlockFacts, BlockReason, BlockedPod, NodeMaintenance, PodReference};
 
 use crate::objects::workload::ReadyPods;
 
@@ -33,8 +33,8 @@ pub(crate) struct DrainRecords {
 pub(crate) struct DrainRecord {
     /// The pods that were the last to go, and how long after the cordon, the slowest first.
     slowest: Vec<(PodReference, SignedDuration)>,
-    /// What blocked pods, such as `PDB shop/cart`: which pods, and how many evictions of each were refused.
-    blockers: BTreeMap<String, BTreeMap<PodReference, i32>>,
+    /// What blocked pods, such as `PDB shop/cart`: which pods, for which reason, and how many evictions of each were refused.
+    blockers: BTreeMap<String, BTreeMap<PodReference, (BlockReason, i32)>>,
     readiness: BTreeMap<WorkloadName, SeenReadiness>,
 }
 
@@ -83,6 +83,10 @@ impl DrainRecords {
         has_begun: bool,
         now: Timestamp,
     ) {
+        // What workloads lose after that is not lost by this drain.
+        if drain_result(maintenance).is_some() {
+            return;
+        }
         let record = self.records.entry(uid(maintenance)).or_default();
         record.observe_readiness(workload, readiness, has_begun, now);
     }
@@ -90,7 +94,8 @@ impl DrainRecords {
     /// The summary of a drain that has ended; empty before.
     pub(crate) fn summary(&self, maintenance: &NodeMaintenance) -> Vec<String> {
         let Some(result) = drain_result(maintenance) else { return Vec::new() };
-        let seen = self.of(maintenance).map(DrainRecord::lines).unwrap_or_default();
+        let seen = self.of(maintenance).map(|record| record.lines(cordoned_since(maintenance)));
+        let seen = seen.unwrap_or_default();
         [vec![result], seen].concat()
     }
 
@@ -117,9 +122,7 @@ impl DrainRecords {
 impl DrainRecord {
     fn observe(&mut self, before: Option<&NodeMaintenance>, object: &NodeMaintenance, now: Timestamp) {
         for pod in blocked_pods(object) {
-            let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
-            let attempts = self.blockers.entry(blocker).or_default().entry(pod.reference()).or_default();
-            *attempts = pod.attempts.max(*attempts);
+            self.observe_blocked(pod);
         }
         let left = &status(object).pending_pods_refs;
         // Pods that go while as many are left are not among the slowest.
@@ -133,6 +136,32 @@ impl DrainRecord {
         self.slowest.extend(gone.map(|pod| (pod.clone(), after)));
         self.slowest.sort_by_key(|(_, after)| Reverse(*after));
         self.slowest.truncate(NAMED);
+    }
+
+    /// The status does not name what blocks a pod at all times: without a name, it is the same as the one that had one.
+    fn observe_blocked(&mut self, pod: &BlockedPod) {
+        let named = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
+        let unnamed = remedy::common_blocker(&pod.namespace, pod.reason, &BlockFacts::default());
+        let reference = pod.reference();
+        let is_of_pod = |pods: &BTreeMap<PodReference, (BlockReason, i32)>| {
+            pods.get(&reference).is_some_and(|(reason, _)| *reason == pod.reason)
+        };
+        let known = self.blockers.iter().find(|(_, pods)| is_of_pod(pods)).map(|(known, _)| known.clone());
+        let mut refused = pod.attempts;
+        let blocker = match known {
+            Some(known) if named == unnamed => known,
+            Some(known) if known == unnamed => {
+                if let Some(pods) = self.blockers.get_mut(&known) {
+                    refused = pods.remove(&reference).map_or(refused, |(_, before)| refused.max(before));
+                }
+                self.blockers.retain(|_, pods| !pods.is_empty());
+                named
+            }
+            _ => named,
+        };
+        let new = (pod.reason, refused);
+        let (_, most) = self.blockers.entry(blocker).or_default().entry(reference).or_insert(new);
+        *most = refused.max(*most);
     }
 
     /// `has_begun`: whether a pod of the workload leaves or has left.
@@ -157,7 +186,7 @@ impl DrainRecord {
     }
 
     /// What was seen, a line for each kind of fact.
-    fn lines(&self) -> Vec<String> {
+    fn lines(&self, cordoned: Option<Timestamp>) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.slowest.is_empty() {
             let pods = self.slowest.iter().map(|(pod, after)| format!("{pod} {}", age(after.as_secs())));
@@ -167,7 +196,7 @@ impl DrainRecord {
             let mut blockers: Vec<_> = self.blockers.iter().collect();
             blockers.sort_by_key(|(_, pods)| Reverse(pods.len()));
             let words = blockers.iter().map(|(blocker, pods)| {
-                let refused: i32 = pods.values().sum();
+                let refused: i32 = pods.values().map(|(_, refused)| refused).sum();
                 let refused = match usize::try_from(refused) {
                     Ok(0) | Err(_) => String::new(),
                     Ok(count) => format!(", {} refused", counted(count, "eviction")),
@@ -185,10 +214,17 @@ impl DrainRecord {
                 let ReadyPods { ready, wanted } = seen.lowest;
                 format!("{namespace} {workload} {ready}/{wanted}")
             });
+            // Pods that left before are not among what was seen.
+            let began = self.readiness.values().map(|seen| seen.since).min();
+            let after = began.zip(cordoned).filter(|(began, cordoned)| began > cordoned);
+            let watched = after.map_or_else(String::new, |(began, cordoned)| {
+                format!("; watched from {} after the cordon", age(began.duration_since(cordoned).as_secs()))
+            });
             lines.push(if lost.is_empty() {
-                format!("readiness lost: none, of {}", counted(self.readiness.len(), "workload"))
+                let workloads = counted(self.readiness.len(), "workload");
+                format!("readiness lost: none, of {workloads}{watched}")
             } else {
-                format!("readiness lost: {}", first(words.collect()))
+                format!("readiness lost: {}{watched}", first(words.collect()))
             });
         }
         lines
@@ -270,6 +306,31 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_counted_once_whether_or_not_its_budgets_are_named() {
+        let both = |budgets: Value, attempts: i32| {
+            json!([{"namespace": "shop", "name": "a", "reason": "MultipleDisruptionBudgets", "message": "m",
+                "since": "2026-01-02T03:00:01Z", "attempts": attempts, "budgets": budgets}])
+        };
+        let named = || json!([{"name": "both"}, {"name": "both2"}]);
+        for statuses in [[both(named(), 7), both(json!([]), 11)], [both(json!([]), 7), both(named(), 11)]] {
+            let [first, then] = statuses.map(|blocked| draining(5, &["a"], &blocked));
+            let (records, last) = follow(vec![first, then, draining(130, &[], &json!([]))]);
+            let blocked = "was blocked by: PDBs shop/both, shop/both2 (1 pod, 11 evictions refused)";
+            assert_eq!(records.summary(&last).last().unwrap(), blocked);
+        }
+    }
+
+    #[test]
+    fn what_workloads_lose_after_a_drain_has_ended_is_not_ascribed_to_it() {
+        let (mut records, last) = follow(vec![draining(5, &["a"], &json!([])), draining(9, &[], &json!([]))]);
+        let before = records.summary(&last);
+        let workload = ("shop".to_owned(), Owner::recorded("sts/cart"));
+        let none = ReadyPods { ready: 0, wanted: 1 };
+        records.observe_readiness(&last, workload, none, true, Timestamp::UNIX_EPOCH);
+        assert_eq!(records.summary(&last), before);
+    }
+
+    #[test]
     fn a_drain_that_was_over_before_has_only_what_its_object_says() {
         let (records, last) = follow(vec![draining(130, &[], &json!([]))]);
         assert_eq!(records.summary(&last), ["5 pods gone in 2m10s"]);
@@ -309,9 +370,13 @@ mod tests {
         let seen = record.readiness(&workload()).unwrap();
         assert_eq!(seen.lowest, ReadyPods { ready: 1, wanted: 3 });
         assert_eq!(seen.since, Timestamp::from_second(1).unwrap());
-        assert_eq!(record.lines(), ["readiness lost: shop sts/cart 1/3"]);
+        assert_eq!(record.lines(None), ["readiness lost: shop sts/cart 1/3"]);
+        let cordoned = |second: i64| Timestamp::from_second(second).ok();
+        assert_eq!(record.lines(cordoned(1)), ["readiness lost: shop sts/cart 1/3"]);
+        let watched = "readiness lost: shop sts/cart 1/3; watched from 31s after the cordon";
+        assert_eq!(record.lines(cordoned(-30)), [watched]);
         let mut record = DrainRecord::default();
         record.observe_readiness(workload(), ReadyPods { ready: 4, wanted: 3 }, false, Timestamp::UNIX_EPOCH);
-        assert_eq!(record.lines(), ["readiness lost: none, of 1 workload"]);
+        assert_eq!(record.lines(None), ["readiness lost: none, of 1 workload"]);
     }
 }

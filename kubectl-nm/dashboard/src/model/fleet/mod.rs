@@ -241,7 +241,8 @@ impl Fleet {
         }
     }
 
-    fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
+    /// The same without the workloads that are down.
+    pub(crate) fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
         let why = self.unready(row, row.why(now));
         // Where the nodes are not known, neither is what becomes of this one.
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
