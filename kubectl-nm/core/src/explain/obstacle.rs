@@ -187,7 +187,8 @@ impl Obstacle {
         let inits = status.init_container_statuses.unwrap_or_default();
         let mains = status.container_statuses.unwrap_or_default();
         let found = inits.iter().chain(&mains).find_map(|container| failing(container, now));
-        let found = found.or_else(|| inits.iter().find_map(|container| initializing(pod, container)));
+        let found =
+            found.or_else(|| running_init_container(pod).map(|name| Self::InitContainer(name.to_owned())));
         let found = found.or_else(|| unready(pod, &mains, now));
         Some(found.unwrap_or_else(|| {
             let unmet = |gate: &&String| condition(gate).is_none_or(|condition| condition.status != "True");
@@ -302,13 +303,15 @@ pub fn crash_loop(container: &ContainerStatus) -> Obstacle {
     Obstacle::CrashLoop { container: container.name.clone(), exit_code, reason: reason.unwrap_or_default() }
 }
 
-/// An init container that runs, and is to end before the containers start.
-fn initializing(pod: &Pod, container: &ContainerStatus) -> Option<Obstacle> {
+/// The name of the init container that runs, and is to end before the containers start.
+pub fn running_init_container(pod: &Pod) -> Option<&str> {
     let specs = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    let mut sidecars = specs.filter(|spec| spec.restart_policy.as_deref() == Some("Always"));
-    let is_sidecar = sidecars.any(|spec| spec.name == container.name);
-    let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
-    (runs && !is_sidecar).then(|| Obstacle::InitContainer(container.name.clone()))
+    let sidecars = specs.filter(|spec| spec.restart_policy.as_deref() == Some("Always"));
+    let sidecars: Vec<&str> = sidecars.map(|spec| spec.name.as_str()).collect();
+    let mut inits = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let runs = |init: &&ContainerStatus| init.state.as_ref().is_some_and(|state| state.running.is_some());
+    let found = inits.find(|init| runs(init) && !sidecars.contains(&init.name.as_str()));
+    found.map(|init| init.name.as_str())
 }
 
 fn unready(pod: &Pod, containers: &[ContainerStatus], now: Timestamp) -> Option<Obstacle> {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use nm_core::explain::obstacle::{Obstacle, crash_loop};
+use nm_core::explain::obstacle::{Obstacle, crash_loop, running_init_container};
 use nm_core::explain::obstacle_wording::crash_loop_words;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,8 @@ pub(crate) enum WaitsFor {
     Node { reason: String, message: String },
     /// Its containers are being created.
     Start,
+    /// An init container that runs.
+    InitContainer(String),
     /// A container does not start, such as for its image.
     Container { name: String, reason: String, message: String },
     /// A container exits again and again. The reason is empty if the exit code says as much.
@@ -62,9 +64,12 @@ impl ReplicaState {
         match self {
             Self::Ready => "Ready",
             Self::Waiting(WaitsFor::Node { .. }) => "Unscheduled",
-            Self::Waiting(WaitsFor::Start | WaitsFor::Container { .. } | WaitsFor::CrashLoop { .. }) => {
-                "Starting"
-            }
+            Self::Waiting(
+                WaitsFor::Start
+                | WaitsFor::InitContainer(_)
+                | WaitsFor::Container { .. }
+                | WaitsFor::CrashLoop { .. },
+            ) => "Starting",
             Self::Waiting(_) => "NotReady",
             Self::Terminating => "Terminating",
             Self::Finished => "Finished",
@@ -93,6 +98,7 @@ impl ReplicaState {
             }
             WaitsFor::Node { reason, message } => joined(&[reason, message]),
             WaitsFor::Start => String::from("its containers are being created"),
+            WaitsFor::InitContainer(name) => format!("init container {name} runs"),
             WaitsFor::Container { name, reason, message } => joined(&[name, reason, message]),
             WaitsFor::CrashLoop { name, exit_code, reason, restarts } => {
                 crash_loop_words(name, *exit_code, reason, *restarts)
@@ -122,12 +128,13 @@ impl WatchedReplica {
 }
 
 impl From<Pod> for WatchedReplica {
-    fn from(Pod { metadata, spec, status }: Pod) -> Self {
-        let node = spec.and_then(|spec| spec.node_name).unwrap_or_default();
-        let state = match metadata.deletion_timestamp {
+    fn from(pod: Pod) -> Self {
+        let state = match pod.metadata.deletion_timestamp {
             Some(_) => ReplicaState::Terminating,
-            None => state(&node, &status.unwrap_or_default()),
+            None => state(&pod),
         };
+        let Pod { metadata, spec, .. } = pod;
+        let node = spec.and_then(|spec| spec.node_name).unwrap_or_default();
         let id = PodId::of(&metadata);
         let created = metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let replica = id.owner.is_some().then(|| Replica { id: Arc::new(id), created, node, state });
@@ -140,7 +147,9 @@ impl From<Pod> for WatchedReplica {
 /// The reasons of a container that waits for its turn, or is being created.
 const BEING_CREATED: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
-fn state(node: &str, status: &PodStatus) -> ReplicaState {
+fn state(pod: &Pod) -> ReplicaState {
+    let none = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&none);
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return ReplicaState::Finished;
     }
@@ -149,21 +158,21 @@ fn state(node: &str, status: &PodStatus) -> ReplicaState {
     if condition("Ready").is_some_and(|ready| ready.status == "True") {
         return ReplicaState::Ready;
     }
-    if node.is_empty() {
+    if pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_none_or(str::is_empty) {
         let scheduled = condition("PodScheduled").filter(|scheduled| scheduled.status != "True");
         let reason = scheduled.and_then(|scheduled| scheduled.reason.clone()).unwrap_or_default();
         let message = scheduled.and_then(|scheduled| scheduled.message.clone()).unwrap_or_default();
         return ReplicaState::Waiting(WaitsFor::Node { reason, message });
     }
-    ReplicaState::Waiting(waits_for(status))
+    let failing = does_not_start(status);
+    let init = || running_init_container(pod).map(|name| WaitsFor::InitContainer(name.to_owned()));
+    ReplicaState::Waiting(failing.or_else(init).unwrap_or_else(|| waits_for(status)))
 }
 
-/// What a pod on a node waits for: a container that does not start explains more than one that is being created.
-fn waits_for(status: &PodStatus) -> WaitsFor {
+/// The container that does not start, which explains more than one that is being created.
+fn does_not_start(status: &PodStatus) -> Option<WaitsFor> {
     let (init, main) = (status.init_container_statuses.iter(), status.container_statuses.iter());
-    let main: Vec<&ContainerStatus> = main.flatten().collect();
-    let all = || init.clone().flatten().chain(main.iter().copied());
-    let does_not_start = all().find_map(|container| {
+    init.chain(main).flatten().find_map(|container| {
         let state = container.state.as_ref()?;
         let ended = state.terminated.as_ref().filter(|_| !container.ready);
         let ended = ended.filter(|ended| ended.reason.as_deref() != Some("Completed"));
@@ -183,10 +192,12 @@ fn waits_for(status: &PodStatus) -> WaitsFor {
         let (reason, message) = (reason.clone().unwrap_or_default(), message.clone().unwrap_or_default());
         let name = container.name.clone();
         (!BEING_CREATED.contains(&reason.as_str())).then_some(WaitsFor::Container { name, reason, message })
-    });
-    if let Some(container) = does_not_start {
-        return container;
-    }
+    })
+}
+
+/// What a pod on a node waits for, whose containers all start.
+fn waits_for(status: &PodStatus) -> WaitsFor {
+    let main: Vec<&ContainerStatus> = status.container_statuses.iter().flatten().collect();
     let runs =
         |container: &&ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
     if main.is_empty() || !main.iter().all(runs) {
@@ -266,6 +277,9 @@ mod tests {
         check("n2", &of_main(&[crashing]), "Starting", words, true);
         let again = json!({"name": "c", "restartCount": 5, "state": {"terminated": {"exitCode": 7, "reason": "Error"}}});
         check("n2", &of_main(&[again]), "Starting", words, true);
+        let init = json!([{"name": "migrate", "ready": false, "state": {"running": {}}}]);
+        let status = containers(init, json!([waits("web", "PodInitializing", "")]));
+        check("n2", &status, "Starting", "init container migrate runs", false);
         let init = json!([{"name": "migrate", "state": {"terminated": {"reason": "Completed"}}}]);
         let status = containers(init, json!([runs("web", false, true)]));
         check("n2", &status, "NotReady", "waits for the readiness probe of web", false);
