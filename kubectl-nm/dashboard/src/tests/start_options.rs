@@ -12,8 +12,9 @@ use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
+use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::{painted, text};
-use crate::tests::scenes::{fleet, options, press, send, type_in};
+use crate::tests::scenes::{empty, fleet, options, press, send, set_watch, type_in};
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -180,4 +181,25 @@ fn a_large_cluster_is_planned_on_request() {
     assert!(text(&model).contains("[Ctrl-P] previews"), "{}", text(&model));
     let key = KeyEvent::new(KeyCode::Char('p'), KeyModifiers::CONTROL);
     assert_eq!(plans(&send(&mut model, Message::Input(Event::Key(key)))), ["n599 0"]);
+}
+
+#[test]
+fn a_preview_on_request_says_why_it_is_not_made_at_once() {
+    for (state, why) in [
+        (WatchState::Forbidden("no".into()), "you have no permission to list nodes"),
+        (WatchState::Connecting, "the nodes of this cluster are not known yet"),
+    ] {
+        let mut model = empty(options());
+        set_watch(&mut model, WatchKind::Nodes, state);
+        type_in(&mut model, "nworker-01");
+        let shown = text(&model);
+        assert!(shown.contains(why) && !shown.contains("large cluster."), "{shown}");
+    }
+    let mut model = empty(options());
+    set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
+    let node =
+        |number: u32| Arc::new(NodeMetadata { name: format!("worker-{number}"), ..NodeMetadata::default() });
+    send(&mut model, Message::Nodes(WatchChange::Listed((1..=501).map(node).collect())));
+    type_in(&mut model, "nworker-1");
+    assert!(text(&model).contains("which takes longer in this large cluster"), "{}", text(&model));
 }

@@ -9,6 +9,7 @@ use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::dialogs::{StartDialog, StartField};
 use crate::model::text_field::Field;
+use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, page_of};
 use crate::view::theme::Tone;
 
@@ -89,7 +90,7 @@ fn body(
     // All names may need many lines, and what follows matters more.
     let (first, all) = names(plan, width, (rows / 3).max(1));
     lines.extend(first);
-    lines.extend(preview(&dialog.preview));
+    lines.extend(preview(model, &dialog.preview));
     if !plan.nodes.is_empty() {
         lines.push(sentence(&consequence(plan, model), Tone::Plain));
         if plan.unchecked {
@@ -166,14 +167,18 @@ fn consequence(plan: &StartPlan, model: &Model) -> String {
     format!("{them} only planned: the scheduler prefers others, and {begin} starts the maintenance.")
 }
 
-fn preview(preview: &StartPreview) -> Vec<DialogLine> {
+fn preview(model: &Model, preview: &StartPreview) -> Vec<DialogLine> {
     match preview {
         StartPreview::Nothing => Vec::new(),
         StartPreview::OnRequest => {
-            vec![sentence(
-                "[Ctrl-P] previews the drain, which takes longer in this large cluster.",
-                Tone::Quiet,
-            )]
+            let why_not_yet = match model.health.of(WatchKind::Nodes) {
+                WatchState::Forbidden(_) => {
+                    ": you have no permission to list nodes, so this cluster may be a large one."
+                }
+                _ if model.nodes_are_known() => ", which takes longer in this large cluster.",
+                _ => ": the nodes of this cluster are not known yet.",
+            };
+            vec![sentence(&format!("[Ctrl-P] previews the drain{why_not_yet}"), Tone::Quiet)]
         }
         StartPreview::Pending(_) => {
             vec![DialogLine::blank(), sentence("Plan: reading the cluster ...", Tone::Busy)]
