@@ -1,5 +1,6 @@
 //! The requests about a single pod: what is known of it, its eviction, and its deletion.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
@@ -9,7 +10,7 @@ use nm_core::client::objects::{Permission, is_allowed_in, user_name};
 use nm_core::error::Error;
 use nm_core::explain::remedy::in_short;
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::pod::{self, DrainPod, ReceivedPod};
+use nm_shared::cluster::pod::{self, Deletion as PodDeletion, DrainPod, PodPhase, ReceivedPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::virtual_machine;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
@@ -43,9 +44,24 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
         }
         Err(error) => GuardingBudgets::Unknown(in_words(&error)),
     };
+    let kept_by = kept_by(&pod, Timestamp::now());
     let (has_empty_dir, machine) = (pod.has_empty_dir, machine_part(&pod, &pods).await);
     let id = NodePod::from(pod).id;
-    Ok(PodFacts { uid: id.key.clone(), owner: id.owner.clone(), has_empty_dir, machine, budgets, denied })
+    Ok(PodFacts {
+        uid: id.key.clone(),
+        owner: id.owner.clone(),
+        has_empty_dir,
+        machine,
+        budgets,
+        kept_by,
+        denied,
+    })
+}
+
+/// The finalizers that alone keep a pod, whose deletion is requested and whose containers have terminated.
+fn kept_by(pod: &DrainPod, now: Timestamp) -> Vec<String> {
+    let is_over = |deletion: PodDeletion| pod.phase == PodPhase::Finished || deletion.deadline <= now;
+    if pod.deletion.is_some_and(is_over) { pod.finalizers.to_vec() } else { Vec::new() }
 }
 
 /// What the pod is to a virtual machine. The pod of a disk is owned by the pod of its virtual machine.
@@ -176,6 +192,29 @@ mod tests {
         let message =
             format!("pods is forbidden: User \"ann\" cannot {verb} resource \"{resource}\" in API group");
         failure(403, "Forbidden", &message)
+    }
+
+    #[test]
+    fn finalizers_alone_keep_a_pod_that_was_deleted_and_has_terminated() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let kept = |deleted: Value, phase: &str| {
+            let metadata = json!({"name": "cart-0", "namespace": "shop", "uid": "u", "finalizers": ["example.com/hold"],
+                "deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30});
+            let pod: DrainPod =
+                serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap();
+            kept_by(&pod, at(1000))
+        };
+        let (past, future) = (json!(at(1000)), json!(at(1010)));
+        let none: [String; 0] = [];
+        for (deleted, phase, is_kept) in [
+            (Value::Null, "Succeeded", false),
+            (future.clone(), "Running", false),
+            (future, "Failed", true),
+            (past, "Running", true),
+        ] {
+            let expected: &[String] = if is_kept { &[String::from("example.com/hold")] } else { &none };
+            assert_eq!(kept(deleted.clone(), phase), expected, "{deleted} {phase}");
+        }
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ fn facts() -> PodFacts {
         has_empty_dir: true,
         machine: None,
         budgets: GuardingBudgets::Known(vec![budget(0)]),
+        kept_by: vec![],
         denied: None,
     }
 }
@@ -81,6 +82,18 @@ fn what_the_drain_does_not_evict_is_not_evicted_by_hand() {
         assert_eq!(type_in(&mut model, "R"), [], "{pod}");
         assert!(model.notice.as_ref().unwrap().text.contains(why), "{pod}: {:?}", model.notice);
     }
+}
+
+#[test]
+fn a_pod_that_only_finalizers_keep_is_not_deleted_again() {
+    let mut model = node(options());
+    let kept_by = vec![String::from("example.com/hold")];
+    asked(&mut model, "D", Ok(PodFacts { kept_by, ..facts() }));
+    let shown = text(&model);
+    assert!(shown.contains("only finalizer example.com/hold keeps"), "{shown}");
+    assert!(!shown.contains("Type delete") && !shown.contains("delete pod"), "{shown}");
+    type_in(&mut model, "delete");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
 }
 
 #[test]

@@ -105,7 +105,8 @@ pub(super) fn answer(
         && dialog.action == action
         && dialog.target == *target
     {
-        dialog.lookup = result.map_or_else(|error| Lookup::Failed(in_words(&error)), Lookup::Known);
+        dialog.lookup = result
+            .map_or_else(|error| Lookup::Failed(in_words(&error)), |facts| Lookup::Known(Box::new(facts)));
     }
 }
 

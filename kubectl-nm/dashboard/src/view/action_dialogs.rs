@@ -73,6 +73,16 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
     if dialog.target.uid.as_ref().is_some_and(|uid| *uid != facts.uid) {
         lines.push(problem("The pod is gone, and another pod now has its name."));
     }
+    if !facts.kept_by.is_empty() {
+        let (finalizers, keep) =
+            if facts.kept_by.len() == 1 { ("finalizer", "keeps") } else { ("finalizers", "keep") };
+        let named = facts.kept_by.join(", ");
+        lines.push(problem(format!("It is already being deleted, and only {finalizers} {named} {keep} it.")));
+        lines.push(problem(
+            "Another deletion changes nothing: the owners of its finalizers must remove them.",
+        ));
+        return lines;
+    }
     match &facts.budgets {
         GuardingBudgets::Unknown(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
         GuardingBudgets::Known(budgets) if budgets.is_empty() => {

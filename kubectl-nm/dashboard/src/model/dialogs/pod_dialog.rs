@@ -57,6 +57,8 @@ pub(crate) struct PodFacts {
     /// What it is to a virtual machine.
     pub(crate) machine: Option<MachinePart>,
     pub(crate) budgets: GuardingBudgets,
+    /// The finalizers that alone keep it: it was deleted, and has terminated.
+    pub(crate) kept_by: Vec<String>,
     /// The permission that the user lacks for the action.
     pub(crate) denied: Option<ForbiddenAccess>,
 }
@@ -81,7 +83,7 @@ pub(crate) enum GuardingBudgets {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Pending,
-    Known(PodFacts),
+    Known(Box<PodFacts>),
     /// Why nothing is known.
     Failed(String),
 }
@@ -112,7 +114,8 @@ impl PodDialog {
 
     /// Whether nothing that was looked up speaks against it.
     pub(crate) fn is_possible(&self) -> bool {
-        let is_permitted = self.facts().is_none_or(|facts| facts.denied.is_none());
+        let is_permitted =
+            self.facts().is_none_or(|facts| facts.denied.is_none() && facts.kept_by.is_empty());
         // A request without a uid could concern another pod of the same name.
         self.lookup != Lookup::Pending && is_permitted && self.uid().is_some()
     }
