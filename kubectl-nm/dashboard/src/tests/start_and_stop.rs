@@ -64,6 +64,24 @@ fn tab_leaves_the_nodes_cordoned() {
 }
 
 #[test]
+fn a_stop_says_what_ends_and_what_becomes_of_the_cordon() {
+    let mut model = fleet(Options { size: (120, 24), ..options() });
+    let mut said = |node: &str| {
+        type_in(&mut model, &format!("/{node}"));
+        press(&mut model, KeyCode::Enter);
+        type_in(&mut model, "x");
+        let shown = text(&model);
+        press(&mut model, KeyCode::Esc);
+        press(&mut model, KeyCode::Esc);
+        let end = shown.split("The ").find(|part| part.contains(" ends, and ")).map(str::to_owned);
+        end.unwrap_or(shown).split(':').next().unwrap().to_owned()
+    };
+    assert_eq!(said("worker-07"), "drain ends, and the node returns to service");
+    assert_eq!(said("worker-02"), "maintenance ends, and the node returns to service", "it is drained");
+    assert_eq!(said("worker-03"), "maintenance ends, and the node stays cordoned", "it was cordoned before");
+}
+
+#[test]
 fn a_node_that_the_medik8s_operator_uncordons_is_not_promised_to_stay_cordoned() {
     let mut model = fleet(Options { size: (120, 30), ..options() });
     let mut theirs = maintenance("worker-12", 60, json!({"phase": "Running", "evictionPods": 9}));

@@ -1,7 +1,7 @@
 //! The dialogs: each lists what will happen before it does.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use nm_core::maintenance::{State, node, roll_name, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
@@ -153,14 +153,19 @@ fn command_line(command: &str) -> DialogLine {
 
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
-    let they = match (count, dialog.keep_cordon) {
-        (1, false) => "the node returns to service",
-        (_, false) => "the nodes return to service",
-        (1, true) => "the node stays cordoned",
-        (_, true) => "the nodes stay cordoned",
+    let they = match (count, stay_cordoned(model, dialog)) {
+        (1, Some(false)) => "the node returns to service",
+        (_, Some(false)) => "the nodes return to service",
+        (1, Some(true)) => "the node stays cordoned",
+        (_, Some(true)) => "the nodes stay cordoned",
+        (_, None) => "the nodes return to service or stay cordoned",
     };
+    let is_drained = |target: &Arc<NodeMaintenance>| {
+        matches!(State::of(target), State::Draining | State::Blocked | State::Paused)
+    };
+    let what = if dialog.targets.iter().any(is_drained) { "drain" } else { "maintenance" };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let mut lines = vec![sentence(&format!("The drain ends, and {they}:")), DialogLine::blank()];
+    let mut lines = vec![sentence(&format!("The {what} ends, and {they}:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let state = state_of(model, target);
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
@@ -192,6 +197,19 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     let keys = format!("{}[Tab] {other}  [Esc] cancel", if ready { "[Enter] stop  " } else { "" });
     lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
+}
+
+/// Whether the nodes stay cordoned: as somebody chose, or because they were cordoned before. None if only some do.
+fn stay_cordoned(model: &Model, dialog: &StopDialog) -> Option<bool> {
+    let was_cordoned = |target: &Arc<NodeMaintenance>| {
+        model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) == Some(false)
+    };
+    match dialog.targets.iter().filter(|target| was_cordoned(target)).count() {
+        _ if dialog.keep_cordon => Some(true),
+        0 => Some(false),
+        all if all == dialog.targets.len() => Some(true),
+        _ => None,
+    }
 }
 
 /// The rolls that lose nodes, as `kubectl nm stop` reports them.
