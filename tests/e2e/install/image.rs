@@ -72,7 +72,9 @@ async fn the_image_holds_static_programs_of_which_one_drains_a_node() {
     let described = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let described =
         described.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
-    described.for_each(|name| drop(script.env_remove(name)));
+    for name in described {
+        script.env_remove(name);
+    }
     let output = script.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let archive = repository().join(String::from_utf8(output.stdout).unwrap().trim());
