@@ -206,7 +206,8 @@ pub(crate) fn remedy_lines(model: &Model, area: Rect) -> (Vec<String>, Vec<Strin
     let fit = |text: String| wrap_to(&harmless(&text), width, most);
     // The advice comes first: a long message would cut it off, and is in the row as well.
     let command = Some(remedy.command).filter(|command| !command.is_empty());
-    (fit(format!("{} ({why})", remedy.advice)), command.map(fit).unwrap_or_default())
+    let said = if remedy.advice.is_empty() { why } else { format!("{} ({why})", remedy.advice) };
+    (fit(said), command.map(fit).unwrap_or_default())
 }
 
 /// The width of `why> `.

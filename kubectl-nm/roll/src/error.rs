@@ -40,8 +40,8 @@ pub enum RollError {
 
     /// Some maintenances of the roll do not exist, and none has its state.
     #[error(
-        "roll \"{name}\" has only {created} of its {all} maintenances, and none has its state: they were not all created, or \
-         somebody deleted the others"
+        "roll \"{name}\" has only {created} of its {all} maintenances, and none of them stores its state: they were not all created, \
+         or somebody deleted the others"
     )]
     Incomplete {
         /// Name of the roll.

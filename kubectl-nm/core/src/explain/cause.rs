@@ -125,7 +125,7 @@ pub(super) fn sentence(text: &str) -> String {
 }
 
 /// The text with a capital letter, unless it begins with a name: a first word that is not of letters alone.
-pub(super) fn capitalized(text: &str) -> String {
+pub fn capitalized(text: &str) -> String {
     let first = text.split(' ').next().unwrap_or_default();
     if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return text.to_owned();

@@ -200,8 +200,8 @@ impl Words<'_> {
                     counted(owner.missing, "pod"),
                     owner.message
                 ),
-                "Remove what prevents it, such as a quota or a webhook; then its controller tries again by itself, perhaps only \
-                 after minutes",
+                "Change what prevents it, such as a quota, or the pods, so that they are admitted; then the controller tries again \
+                 by itself, perhaps only after minutes",
                 vec![format!(
                     "{} -n {} get resourcequotas,limitranges",
                     self.kubectl,
@@ -305,11 +305,11 @@ impl Words<'_> {
             format!("{ours}, and {}", list(&left.cordoned, "cordoned"))
         };
         let it = if self.subjects.len() == 1 { "it" } else { "them" };
+        let nodes = nodes + &unfit_others(left);
         let nodes = match selected.into_iter().collect::<Vec<_>>().as_slice() {
             [] => nodes,
             kept_from => format!("{nodes}, and other pods keep {it} from {}", first_names(kept_from)),
         };
-        let nodes = nodes + &unfit_others(left);
         let their = if self.subjects.len() == 1 { "its" } else { "their" };
         match &left.selection {
             None => nodes,

@@ -60,7 +60,11 @@ impl Served {
             let has_run = |container: &&ContainerStatus| {
                 container.state.as_ref().is_some_and(|state| state.waiting.is_none())
             };
-            return if containers.iter().any(has_run) { Self::by_condition(&read.pod) } else { Self::Never };
+            return if containers.iter().any(has_run) {
+                Self::by_ready_condition(&read.pod)
+            } else {
+                Self::Never
+            };
         }
         let reported = read.warnings.iter().filter(|warning| warning.reason == "BackOff");
         match reported.filter_map(|warning| warning.first).min() {
@@ -74,7 +78,7 @@ impl Served {
     }
 
     /// Of a pod whose containers run on: its condition changes only if it has been Ready.
-    fn by_condition(pod: &Pod) -> Self {
+    fn by_ready_condition(pod: &Pod) -> Self {
         let Some(status) = &pod.status else { return Self::Unknown };
         let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
         let changed = ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));

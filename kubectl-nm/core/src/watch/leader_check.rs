@@ -63,7 +63,7 @@ pub async fn until_nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> L
     loop {
         sleep(wait).await;
         let now = need.get();
-        // What is under way is checked if it was at the last look, too.
+        // What is under way is checked if it was at the last check, too.
         let is_due =
             now == LeaderNeed::ToBegin || (now == LeaderNeed::ToContinue && last != LeaderNeed::Nothing);
         let gap = if is_due { gap_for(cluster, now).await } else { None };

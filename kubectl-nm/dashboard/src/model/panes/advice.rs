@@ -1,7 +1,7 @@
 //! What blocks the selected row and what to do about it, and what is copied.
 
 use jiff::Timestamp;
-use nm_core::explain::cause::{Cause, Outlook};
+use nm_core::explain::cause::{Cause, Outlook, capitalized};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::deletions;
 use nm_core::explain::explanation;
@@ -232,6 +232,7 @@ pub(crate) fn remedy_of_blocked(
 fn and_continue(maintenance: Option<&NodeMaintenance>, remedy: Remedy) -> Remedy {
     match maintenance.and_then(explanation::continues) {
         None => remedy,
+        Some(continues) if remedy.advice.is_empty() => Remedy { advice: capitalized(continues), ..remedy },
         Some(continues) => Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy },
     }
 }

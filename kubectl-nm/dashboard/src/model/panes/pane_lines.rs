@@ -91,10 +91,10 @@ impl Model {
             // What to do comes before what may scroll.
             let has_command = !remedy.command.is_empty();
             let end = if has_command { ':' } else { '.' };
-            let mut first = vec![
-                (format!("{why}."), LineKind::Bad),
-                (format!("{}{end}", remedy.advice), LineKind::Plain),
-            ];
+            let mut first = vec![(format!("{why}."), LineKind::Bad)];
+            // What passes may need nothing.
+            let needs_something = !remedy.advice.is_empty();
+            first.extend(needs_something.then(|| (format!("{}{end}", remedy.advice), LineKind::Plain)));
             first.extend(has_command.then(|| (format!("  {}", remedy.command), LineKind::Strong)));
             first.push((String::new(), LineKind::Plain));
             let at = lines.len().min(1);
