@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use nm_core::testing::fake_server::{cluster, failure, list, reading_cluster};
+use serde_json::Value;
 
 use super::*;
 use crate::record::{ActionRecord, ActionState, LABEL, NODE, NodeRecord, SETTINGS, annotation};
@@ -62,6 +63,12 @@ fn two_objects(record: &RollRecord) -> [NodeMaintenance; 2] {
     [rest, stopped]
 }
 
+/// Writes the record of this request to a maintenance.
+fn write(object: &mut NodeMaintenance, body: &Value) {
+    let text = body["metadata"]["annotations"][STATE].as_str().unwrap();
+    object.annotations_mut().insert(STATE.into(), text.to_owned());
+}
+
 /// The record that the rest of the roll has, if these records are written to the stopped node's maintenance while the record
 /// moves, each right after a write to the rest.
 async fn moved(record: &RollRecord, others: impl IntoIterator<Item = RollRecord>) -> Option<RollRecord> {
@@ -72,8 +79,7 @@ async fn moved(record: &RollRecord, others: impl IntoIterator<Item = RollRecord>
         let mut objects = objects.lock().unwrap();
         match (method, path.rsplit('/').next()) {
             ("PATCH", Some("n1")) => {
-                let text = body["metadata"]["annotations"][STATE].as_str().unwrap();
-                objects[0].annotations_mut().insert(STATE.into(), text.to_owned());
+                write(&mut objects[0], body);
                 if let Some(other) = others.lock().unwrap().next() {
                     objects[1].annotations_mut().insert(STATE.into(), annotation(&other));
                 }
@@ -99,8 +105,7 @@ async fn what_others_write_to_a_removed_node_after_the_record_has_moved_is_kept(
         let mut objects = objects.lock().unwrap();
         match (method, path.rsplit('/').next()) {
             ("PATCH", Some("n1")) => {
-                let text = body["metadata"]["annotations"][STATE].as_str().unwrap();
-                objects[0].annotations_mut().insert(STATE.into(), text.to_owned());
+                write(&mut objects[0], body);
                 (200, json!(objects[0]))
             }
             ("DELETE", _) if std::mem::take(&mut *conflicts.lock().unwrap()) > 0 => {
