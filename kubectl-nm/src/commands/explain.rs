@@ -385,7 +385,11 @@ fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
     let roll = shell_quoted(roll);
     let skip = Some(halt.node.as_str()).filter(|node| !node.is_empty());
     let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
-    let without = if skip.is_some() { "; or continue without the node, or" } else { ", or" };
+    let without = if skip.is_some() {
+        "; or continue without the node, which returns it to service as it is, or"
+    } else {
+        ", or"
+    };
     let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
     Cause {
         what: vec![format!("Roll {roll} halted: {}.", halt.message)],

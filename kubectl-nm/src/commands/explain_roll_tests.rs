@@ -46,7 +46,7 @@ It is part of roll kernel.
 
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
   Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
-  When nothing prevents it any more, continue the roll; or continue without the node, or abort the roll:
+  When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
     kubectl nm roll resume kernel --context blue
     kubectl nm roll resume kernel --skip n1 --context blue
     kubectl nm roll abort kernel --context blue --yes
@@ -83,7 +83,7 @@ It is part of roll kernel.
 
 Roll kernel halted: node n1 is drained, and was not confirmed.
   Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
-  When nothing prevents it any more, continue the roll; or continue without the node, or abort the roll:
+  When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
     kubectl nm roll resume kernel
     kubectl nm roll resume kernel --skip n1
     kubectl nm roll abort kernel --yes

@@ -9,11 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::{NodeMaintenance, PodReference};
 
-use crate::explain::cause::{few, sentence};
+use crate::explain::cause::{capitalized, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
+use crate::explain::owner::OwnerKind;
 use crate::maintenance::node_in_service::is_of_condition;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -398,6 +399,9 @@ impl Words<'_> {
             Selection::Volumes(_) => return (format!("To make the pod available again, {or}"), commands),
         };
         let edit = self.edited_owners();
+        if self.are_all_of_jobs() {
+            return (capitalized(&or), commands);
+        }
         let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
         let advice = if selection.names_nodes() {
             format!("Change the {selector} of {whose}, or {or}")
@@ -407,10 +411,17 @@ impl Words<'_> {
         (advice, edit.into_iter().chain(commands).collect())
     }
 
+    pub(super) fn are_all_of_jobs(&self) -> bool {
+        let is_of_job =
+            |subject: &Subject| subject.owner.as_ref().is_some_and(|owner| *owner.kind() == OwnerKind::Job);
+        self.subjects.iter().all(is_of_job)
+    }
+
     /// The commands that edit the workloads of the pods.
     pub(super) fn edited_owners(&self) -> Vec<String> {
         let edit = |subject: &Subject| {
-            let owner = subject.owner.as_ref()?.argument();
+            // The template of a Job cannot be changed.
+            let owner = subject.owner.as_ref().filter(|owner| *owner.kind() != OwnerKind::Job)?.argument();
             let (namespace, owner) = (shell_quoted(&subject.pod.namespace), shell_quoted(&owner));
             Some(format!("{} -n {namespace} edit {owner}", self.kubectl))
         };

@@ -157,7 +157,7 @@ pub struct GuardedPods {
     pub incomplete_owners: Vec<IncompleteOwner>,
     /// The warnings about pods that are not Ready, by uid, the newest last.
     pub warnings: HashMap<String, Vec<PodWarning>>,
-    /// Whether its pods are all of one Deployment that nothing is known to keep from replacing them before they leave. Read only
+    /// Whether its pods are all of Deployments that nothing is known to keep from replacing them before they leave. Read only
     /// if the budget can never allow an eviction.
     pub may_surge: bool,
 }

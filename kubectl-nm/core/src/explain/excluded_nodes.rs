@@ -16,8 +16,22 @@ use crate::explain::no_node_left::HOSTNAME;
 /// The nodes that other pods keep a pod from.
 pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let mut excluded = kept_apart(pod, facts);
+    excluded.extend(without_port(pod, facts));
     excluded.extend(without_room(pod, facts));
     excluded
+}
+
+/// The nodes on which another pod that is known has a port of the host that the pod needs.
+fn without_port(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
+    let wanted = host_ports(pod);
+    let has_one = |other: &&Pod| other.uid() != pod.uid() && !host_ports(other).is_disjoint(&wanted);
+    facts.pods().filter(has_one).filter_map(node_of).map(str::to_owned).collect()
+}
+
+fn host_ports(pod: &Pod) -> BTreeSet<(i32, &str)> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let ports = containers.flat_map(|container| container.ports.iter().flatten());
+    ports.filter_map(|port| Some((port.host_port?, port.protocol.as_deref().unwrap_or("TCP")))).collect()
 }
 
 /// The nodes of pods from which a pod is kept apart.

@@ -39,6 +39,12 @@ fn a_drained_node_whose_roll_nobody_runs_waits_for_somebody() {
         assert!(!cause.passes());
     }
     assert_eq!(of_roll(runner("2026-01-02T03:07:20Z")), []);
+    let aborted = of_roll(json!({"revision": 3, "paused": true, "aborted": "bob@desk"})).remove(0);
+    assert_eq!(
+        aborted.what,
+        ["bob@desk aborted roll k2, and nobody finishes the node: it stays in maintenance."]
+    );
+    assert_eq!(aborted.commands, ["kubectl nm stop n1", "kubectl nm roll resume k2"]);
 }
 
 #[test]

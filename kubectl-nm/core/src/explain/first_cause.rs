@@ -1,10 +1,10 @@
 //! The first cause: the chain from pods that a budget keeps, over the pods that it guards and that are not Ready, to what
 //! has to change. A pure function of what the cluster shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_shared::PodReference;
@@ -16,6 +16,7 @@ use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, 
 use crate::explain::excluded_nodes::excluded_nodes;
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
+use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind};
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
@@ -58,10 +59,12 @@ pub struct NeverAllows {
     pub demand: Demand,
     /// How many pods it expects.
     pub pods: i32,
-    /// Whether its Deployment can replace its pods before they leave; none if it cannot.
+    /// Whether its Deployments can replace its pods before they leave; none if they cannot.
     pub surge: Option<SurgeGrant>,
     /// Whether the maintenance lets it do that.
     pub is_surge_set: bool,
+    /// Of several workloads, those with one pod.
+    pub with_one_pod: BTreeSet<Owner>,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
     /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
@@ -101,6 +104,8 @@ pub struct Subject {
     pub node: Option<String>,
     /// How often its containers were restarted.
     pub restarts: i32,
+    /// The same of its init containers.
+    pub init_restarts: i32,
     /// Since when it has not been Ready, as its condition shows; none if it is, or shows none.
     pub unready_since: Option<Timestamp>,
     /// Since when it has been starting, if it is not Ready: since its container was started last, or else the pod itself.
@@ -269,6 +274,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
                 None => SurgeGrant::Unknown,
             }),
             is_surge_set: false,
+            with_one_pod: guarded.pods.as_ref().map(|pods| with_one_pod(pods)).unwrap_or_default(),
             is_unmanaged: are_unmanaged(),
             needs_ready: None,
             no_node: None,
@@ -361,12 +367,23 @@ fn demand(object: &PodDisruptionBudget) -> Demand {
     }
 }
 
-/// The Deployment that all of these pods are of.
-pub(super) fn only_deployment(pods: &[Pod]) -> Option<Owner> {
-    let owners: BTreeSet<Option<Owner>> = pods.iter().map(owner_of).collect();
-    let mut owners = owners.into_iter();
-    let only = owners.next().flatten().filter(|_| owners.next().is_none());
-    only.filter(|owner| *owner.kind() == OwnerKind::Deployment)
+/// The Deployments that these pods are of, each with a pod; none if some are of something else.
+pub(super) fn deployments(pods: &[Pod]) -> Option<BTreeMap<Owner, &Pod>> {
+    let of_deployment = |pod| {
+        let owner = owner_of(pod).filter(|owner| *owner.kind() == OwnerKind::Deployment)?;
+        Some((owner, pod))
+    };
+    pods.iter().map(of_deployment).collect()
+}
+
+/// Of several workloads, those with one pod.
+fn with_one_pod(pods: &[Pod]) -> BTreeSet<Owner> {
+    let mut counts: BTreeMap<Owner, usize> = BTreeMap::new();
+    for owner in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).filter_map(owner_of) {
+        *counts.entry(owner).or_default() += 1;
+    }
+    let are_several = counts.len() > 1;
+    counts.into_iter().filter(|(_, pods)| are_several && *pods == 1).map(|(owner, _)| owner).collect()
 }
 
 /// What keeps the pods that the budget counts on from being Ready: what is stuck, then pods that are not created, then what
@@ -386,7 +403,16 @@ fn by_pods(
         let status = object.status.clone().unwrap_or_default();
         let has_evicted = status.disrupted_pods.is_some_and(|pods| !pods.is_empty());
         let is_healthy = status.current_healthy > status.desired_healthy;
-        let cause = if has_evicted || is_healthy { FirstCause::JustEvicted } else { FirstCause::TooFew };
+        let counts = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod);
+        let ready = guarded.pods.iter().flatten().filter(counts).count();
+        let is_outdated = usize::try_from(status.current_healthy).is_ok_and(|counted| counted < ready);
+        let cause = if has_evicted || is_healthy {
+            FirstCause::JustEvicted
+        } else if is_outdated {
+            FirstCause::NotCounted
+        } else {
+            FirstCause::TooFew
+        };
         vec![cause.into()]
     })
 }
@@ -436,6 +462,10 @@ fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
     groups
 }
 
+fn restarts(containers: Option<&[ContainerStatus]>) -> i32 {
+    containers.unwrap_or_default().iter().map(|container| container.restart_count).sum()
+}
+
 /// A pod that a cause is about.
 pub fn subject(pod: &Pod) -> Subject {
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
@@ -444,7 +474,10 @@ pub fn subject(pod: &Pod) -> Subject {
     Subject {
         pod: reference_in(&pod.metadata),
         node: node_of(pod).map(str::to_owned),
-        restarts: containers.unwrap_or_default().iter().map(|container| container.restart_count).sum(),
+        restarts: restarts(containers),
+        init_restarts: restarts(
+            pod.status.as_ref().and_then(|status| status.init_container_statuses.as_deref()),
+        ),
         unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),

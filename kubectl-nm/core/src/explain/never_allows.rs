@@ -6,7 +6,7 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::first_cause::{Demand, NeverAllows, SurgeGrant};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::terminal::command_context::shell_quoted;
-use crate::terminal::text::counted;
+use crate::terminal::text::{counted, first_names};
 
 /// What a surge of nm-reconciler needs, after an advice.
 fn surge_needs(grant: SurgeGrant) -> &'static str {
@@ -68,8 +68,12 @@ impl Words<'_> {
         };
         if never.is_surged() {
             let its = if never.pods > 1 { "pods before they leave" } else { "pod before it leaves" };
-            let replaced =
-                format!("While the drain goes on, its Deployment replaces its {its} (spec.drain.surge).");
+            let replace = if never.with_one_pod.len() > 1 {
+                "its Deployments replace"
+            } else {
+                "its Deployment replaces"
+            };
+            let replaced = format!("While the drain goes on, {replace} its {its} (spec.drain.surge).");
             return Told {
                 what: Some(format!("{what} {replaced}")),
                 advice: String::new(),
@@ -79,6 +83,7 @@ impl Words<'_> {
         }
         let (advice, commands) = match &never.no_node {
             Some(left) => self.without_a_node(never, left),
+            None if !never.with_one_pod.is_empty() => self.only_pods(never),
             None if never.pods > 1 => self.one_of_several(never),
             None => self.only_pod(never),
         };
@@ -118,6 +123,26 @@ impl Words<'_> {
             commands.push(self.surge());
         }
         (advice, commands)
+    }
+
+    /// Of some of several workloads, an eviction leaves no pod.
+    fn only_pods(&self, never: &NeverAllows) -> (String, Vec<String>) {
+        if let Some(grant) = never.surge {
+            let needs = surge_needs(grant);
+            let advice = format!(
+                "Let the Deployments replace their pods before they leave, which restarts all of them{needs}"
+            );
+            return (advice, vec![self.surge()]);
+        }
+        let names: Vec<String> = never.with_one_pod.iter().map(ToString::to_string).collect();
+        let have = if names.len() == 1 { "has only one pod" } else { "have only one pod each" };
+        let advice = format!(
+            "Agree on a time with the owners of the pods, then set {}: {} {have}, which is unavailable from its eviction until \
+             its replacement is Ready",
+            Change::of(never).setting,
+            first_names(&names)
+        );
+        (advice, self.edited_budgets())
     }
 
     fn only_pod(&self, never: &NeverAllows) -> (String, Vec<String>) {
@@ -180,6 +205,12 @@ impl Words<'_> {
                     return (advice, commands.into_iter().chain(stop).collect());
                 }
             };
+            if self.are_all_of_jobs() {
+                return (
+                    format!("{}; or {stays}", capitalized(&change)),
+                    commands.into_iter().chain(stop).collect(),
+                );
+            }
             let edit = self.edited_owners();
             let commands = edit.into_iter().chain(commands).chain(stop).collect();
             let new_node = if selection.names_nodes() {

@@ -120,7 +120,8 @@ const OTHER_VOLUME: [&str; 2] = ["PersistentVolume's node affinity", "volume nod
 impl Obstacle {
     /// Whether other pods of its workload keep the pod from nodes.
     pub fn is_of_anti_affinity(&self) -> bool {
-        matches!(self, Self::Unschedulable(message) if message.contains("pod anti-affinity rules"))
+        let keeps_apart = ["pod anti-affinity rules", "free ports"];
+        matches!(self, Self::Unschedulable(message) if keeps_apart.iter().any(|said| message.contains(said)))
     }
 
     /// Whether a volume of the pod keeps it from all nodes in service: none of those that can use it only lacks resources.

@@ -70,7 +70,11 @@ impl Words<'_> {
                 format!("{pods}{on_node}: the image {image} cannot be pulled ({reason}){}", quoted(message))
             }
             Obstacle::CrashLoop { container, exit_code, reason } => {
-                let restarts = self.subjects.iter().map(|subject| subject.restarts).max().unwrap_or(0);
+                let restarts = self
+                    .subjects
+                    .iter()
+                    .map(|subject| subject.restarts.saturating_add(subject.init_restarts));
+                let restarts = restarts.max().unwrap_or(0);
                 format!("{pods}{on_node}: {}", crash_loop_words(container, *exit_code, reason, restarts))
             }
             Obstacle::ContainerCreation { container, reason, message } => {

@@ -27,9 +27,10 @@ use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, get, list, with
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
-use crate::explain::first_cause::{only_deployment, owner_of};
+use crate::explain::first_cause::{deployments, owner_of};
 use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
+use crate::explain::owner::Owner;
 use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
 use crate::maintenance::node;
@@ -277,15 +278,20 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
     guarded
 }
 
-/// Whether these pods are of one Deployment that nothing is known to keep from replacing them before they leave.
+/// Whether these pods are of a few Deployments that nothing is known to keep from replacing them before they leave.
 async fn may_surge(cluster: &Cluster, namespace: &str, pods: &[Pod]) -> bool {
-    let (Some(pod), Some(owner)) = (pods.first(), only_deployment(pods)) else { return false };
-    let name = PodReference { namespace: namespace.to_owned(), name: owner.name().to_owned() };
-    match get::<Deployment>(cluster, "deployments.apps", &name).await {
-        Ok(Some(deployment)) => surge::obstacle(&DrainPod::from(pod), &deployment).is_none(),
-        Ok(None) => false,
-        Err(_) => true,
-    }
+    let Some(deployments) = deployments(pods).filter(|found| (1..=MAX_DETAILS).contains(&found.len())) else {
+        return false;
+    };
+    let can = async |(owner, pod): (Owner, &Pod)| {
+        let name = PodReference { namespace: namespace.to_owned(), name: owner.name().to_owned() };
+        match get::<Deployment>(cluster, "deployments.apps", &name).await {
+            Ok(Some(deployment)) => surge::obstacle(&DrainPod::from(pod), &deployment).is_none(),
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    };
+    join_all(deployments.into_iter().map(can)).await.into_iter().all(|can| can)
 }
 
 /// Whether events or claims show more of what keeps a pod from being Ready.

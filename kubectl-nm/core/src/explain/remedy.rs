@@ -75,14 +75,16 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
         BlockReason::MultipleDisruptionBudgets => {
             let budgets = case.facts.budgets.iter().map(|budget| shell_quoted(&budget.name));
             let words: Vec<_> = budgets.collect();
-            let advice = "Delete all but one of the pod's budgets, or change their selectors so that only one selects the \
-                          pod: as long as more than one does, Kubernetes refuses its eviction, whatever they allow";
-            let command = if words.is_empty() {
-                format!("{kubectl_in} get pdb -o wide")
+            // Without their names, one of them may be gone by now.
+            if words.is_empty() {
+                let advice = "If more than one budget still selects the pod, delete all but one, or change their selectors: \
+                              Kubernetes refuses its eviction as long as more than one does. Otherwise, wait for the next attempt";
+                (advice.into(), format!("{kubectl_in} get pdb -o wide"))
             } else {
-                format!("{kubectl_in} edit pdb {}", words.join(" "))
-            };
-            (advice.into(), command)
+                let advice = "Delete all but one of the pod's budgets, or change their selectors so that only one selects the \
+                              pod: as long as more than one does, Kubernetes refuses its eviction, whatever they allow";
+                (advice.into(), format!("{kubectl_in} edit pdb {}", words.join(" ")))
+            }
         }
         BlockReason::AdmissionWebhook => (
             "Find the owner of the webhook, or see what it requires".into(),
@@ -240,8 +242,8 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             of_deployment("rollout resume deployment")?,
         ),
         SurgeObstacle::CreationFailed => (
-            "Allow the Deployment one more pod: its events and the quotas of the namespace show what prevents it",
-            of_deployment("describe deployment")?,
+            "Allow the Deployment one more pod, such as in a quota; then it tries again by itself, perhaps only after minutes",
+            format!("{kubectl_in} get resourcequotas,limitranges"),
         ),
         SurgeObstacle::Stalled => (
             "Check why the new pods of the Deployment do not become Ready",

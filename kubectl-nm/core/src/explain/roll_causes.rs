@@ -21,6 +21,21 @@ pub(super) fn left_by_roll(
 ) -> Option<Cause> {
     let roll = roll_name(maintenance)?;
     let paused = pause_sentence(roll, &facts.rolls);
+    let is_over = facts.rolls.standing(roll, now) == Some(RollStanding::Over);
+    if let Some(who) = facts.rolls.aborted_by(roll).filter(|_| is_over && !facts.roll_jobs.contains_key(roll))
+    {
+        let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
+        return Some(Cause {
+            what: vec![format!(
+                "{who} aborted roll {roll}, and nobody finishes the node: it stays in maintenance."
+            )],
+            advice: String::from(
+                "Return the node to service once its work is done; or continue the roll after all",
+            ),
+            commands: vec![stop, roll_command("resume", roll, kubectl)],
+            ..Cause::default()
+        });
+    }
     if facts.rolls.is_abandoned(roll, now) {
         let node = shell_quoted(node(maintenance));
         let what = "so the node stays in maintenance";

@@ -195,6 +195,11 @@ impl RollRunners {
         paused.map(|(name, seen)| (name.as_str(), seen.pause.as_ref())).collect()
     }
 
+    /// Who has aborted a roll; none if nobody has.
+    pub fn aborted_by(&self, roll: &str) -> Option<&str> {
+        self.0.get(roll)?.aborted.as_deref()
+    }
+
     /// Why a roll has halted.
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
         self.0.get(roll)?.halt()

@@ -373,7 +373,7 @@ fn unconfirmed_action(
             Ok(None)
         }
         () if !out.can_ask() => {
-            let (is_paused, command) = (record.paused, args.confirmed_command());
+            let (is_paused, command) = (record.paused && record.aborted.is_none(), args.confirmed_command());
             Err(RollError::UnconfirmedAction { name, action: shown, is_paused, command }.into())
         }
         () => Ok(Some(shown)),

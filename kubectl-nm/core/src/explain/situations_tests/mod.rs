@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::explain::cause::{Cause, Outlook};
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::explanation::causes;
-use crate::explain::first_cause::only_deployment;
+use crate::explain::first_cause::deployments;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::maintenance::Reconcilers;
@@ -202,7 +202,7 @@ impl Situation {
         };
         let pods: Vec<Pod> = self.pods.iter().map(parse).collect();
         GuardedPods {
-            may_surge: only_deployment(&pods).is_some(),
+            may_surge: deployments(&pods).is_some_and(|found| !found.is_empty()),
             budget: Ok(Some(parse::<PodDisruptionBudget>(&self.budget))),
             pods: Ok(pods),
             incomplete_owners: self.incomplete.clone(),

@@ -249,6 +249,19 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
         "n1 has a pod of the workload"
     );
 
+    let with_port =
+        |pod: Value| edited(pod, "/spec/containers/0/ports", json!([{"containerPort": 80, "hostPort": 80}]));
+    let taken = "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 2 node(s) were unschedulable.";
+    let mut taken = beside(with_port(pending("Unschedulable", taken)));
+    taken.pods[0] = with_port(taken.pods[0].clone());
+    let nodes = vec![cordoned("n1"), cordoned("n2"), node("n3", json!({}))];
+    let taken = only(Situation { nodes, in_maintenance: vec!["n1", "n2"], ..taken }.causes());
+    assert_eq!(
+        taken.commands.last().map(String::as_str),
+        Some("kubectl nm stop n2"),
+        "n1 has a pod with the port"
+    );
+
     let elsewhere = edited(third, "/spec/nodeSelector", json!({"pool": "none"}));
     let cause = only(Situation { nodes: two_nodes(), ..beside(elsewhere) }.causes());
     assert!(!cause.commands.contains(&STOP.to_owned()), "{cause:#?}");
@@ -321,4 +334,40 @@ fn nodes_that_the_template_selects_are_named_also_if_other_pods_keep_the_replace
          and other pods keep it from n1, n2."
     );
     assert!(cause.commands.contains(&String::from("kubectl nm stop n3")), "{:?}", cause.commands);
+}
+
+#[test]
+fn a_budget_of_several_workloads_with_one_pod_each_is_not_changed_without_their_owners() {
+    let situation = |kind: &str| {
+        let mut never = never("maxUnavailable", json!(0), 2);
+        never.pods[1]["metadata"]["ownerReferences"][0]["name"] = json!("api-7d5");
+        never.pods[1]["metadata"]["labels"]["pod-template-hash"] = json!("7d5");
+        for pod in &mut never.pods {
+            pod["metadata"]["ownerReferences"][0]["kind"] = json!(kind);
+        }
+        only(never.causes())
+    };
+    let surged = situation("ReplicaSet");
+    assert!(
+        surged.advice.starts_with("Let the Deployments replace their pods before they leave"),
+        "{surged:#?}"
+    );
+    assert!(surged.commands[0].contains("WhenBlocked") && surged.commands.len() == 1, "{surged:#?}");
+    let sets = situation("StatefulSet");
+    let expected = "Agree on a time with the owners of the pods, then set maxUnavailable to 1: sts/api-7d5, sts/web-6c4 have only one pod \
+                    each, which is unavailable from its eviction until its replacement is Ready";
+    assert_eq!(sets.advice, expected);
+    assert_eq!(sets.commands, ["kubectl -n shop edit pdb web"]);
+}
+
+#[test]
+fn the_template_of_a_job_is_not_to_be_changed() {
+    let third =
+        edited(pinned(pending("Unschedulable", UNFIT)), "/metadata/ownerReferences/0/kind", json!("Job"));
+    let third = edited(third, "/metadata/ownerReferences/0/apiVersion", json!("batch/v1"));
+    let cause = only(Situation { nodes: two_nodes(), ..beside(third) }.causes());
+    assert_eq!(
+        (cause.advice.as_str(), cause.commands.as_slice()),
+        ("Stop the maintenance", [STOP.to_owned()].as_slice())
+    );
 }

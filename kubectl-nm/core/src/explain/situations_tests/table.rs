@@ -191,7 +191,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "an init container crashes",
             beside(failing_init),
-            "shop/web-2 on n2: container migrate keeps exiting with exit code 2, 0 restarts so far.",
+            "shop/web-2 on n2: container migrate keeps exiting with exit code 2, 2 restarts so far.",
             "kubectl -n shop logs web-2 -c migrate --previous",
         ),
         (
@@ -334,6 +334,12 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "nothing is not Ready, and the budget counts on more",
             Situation::default(),
             "The pods that the budget selects are Ready, but the budget requires more pods than exist.",
+            BUDGET,
+        ),
+        (
+            "the status of the budget is older than its pods",
+            status_of("/status/currentHealthy", json!(0)),
+            "The disruption controller has not counted the pods of the budget yet.",
             BUDGET,
         ),
         // The budget.

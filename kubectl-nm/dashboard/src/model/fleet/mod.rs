@@ -18,7 +18,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
-use nm_core::maintenance::roll::{RollRunners, awaits_confirmation, paused_words};
+use nm_core::maintenance::roll::{RollRunners, RollStanding, awaits_confirmation, paused_words};
 use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 use nm_shared::NodeMaintenance;
@@ -258,6 +258,9 @@ impl Fleet {
                 Cow::Owned(format!("roll {roll} is {}", paused_words(self.rolls.pause(roll), now)))
             }
             (Some(_), _) if is_planned || is_confirming => Cow::Owned(format!("roll {roll} has halted")),
+            _ if is_left && self.rolls.standing(roll, now) == Some(RollStanding::Over) => {
+                Cow::Owned(format!("roll {roll} was aborted"))
+            }
             _ if is_left && self.rolls.is_abandoned(roll, now) => {
                 Cow::Owned(format!("nobody runs roll {roll} now"))
             }
