@@ -15,10 +15,16 @@ use crate::explain::no_node_left::HOSTNAME;
 
 /// The nodes that other pods keep a pod from.
 pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
-    let mut excluded = kept_apart(pod, facts);
-    excluded.extend(without_port(pod, facts));
+    let mut excluded = taken_nodes(pod, facts);
     excluded.extend(without_room(pod, facts));
     excluded
+}
+
+/// The nodes of pods that keep the pod away, or that have a port of the host that it needs.
+pub(super) fn taken_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
+    let mut taken = kept_apart(pod, facts);
+    taken.extend(without_port(pod, facts));
+    taken
 }
 
 /// The nodes on which another pod that is known has a port of the host that the pod needs.

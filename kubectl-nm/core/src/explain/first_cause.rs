@@ -1,23 +1,24 @@
 //! The first cause: the chain from pods that a budget keeps, over the pods that it guards and that are not Ready, to what
 //! has to change. A pure function of what the cluster shows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
+use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::reference_in;
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
-use crate::explain::excluded_nodes::excluded_nodes;
+use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::outage::is_ready;
-use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::owner::{Owner, OwnerKind, owner_of};
+use crate::explain::unsatisfiable_budget::{NeverAllows, SurgeGrant, demand, with_one_pod};
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,49 +51,6 @@ pub enum FirstCause {
     BudgetUnseen(Unseen),
     /// All pods that are seen are Ready: the budget counts pods that do not exist.
     TooFew,
-}
-
-/// A budget that can never allow an eviction as it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NeverAllows {
-    /// What its spec demands.
-    pub demand: Demand,
-    /// How many pods it expects.
-    pub pods: i32,
-    /// Whether its Deployments can replace its pods before they leave; none if they cannot.
-    pub surge: Option<SurgeGrant>,
-    /// Whether the maintenance lets it do that.
-    pub is_surge_set: bool,
-    /// Of several workloads, those with one pod.
-    pub with_one_pod: BTreeSet<Owner>,
-    /// Whether no controller replaces its pods.
-    pub is_unmanaged: bool,
-    /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
-    pub needs_ready: Option<i32>,
-    /// Why its pod cannot be replaced on another node, if that is known.
-    pub no_node: Option<NoNodeLeft>,
-}
-
-/// Whether nm-reconciler has the permissions for a surge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SurgeGrant {
-    /// It has them.
-    Granted,
-    /// It lacks them.
-    Missing,
-    /// That could not be found out.
-    Unknown,
-}
-
-/// What a budget demands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Demand {
-    /// `minAvailable` as a number of pods.
-    MinAvailable(i32),
-    /// `minAvailable` in percent.
-    MinAvailablePercent(String),
-    /// `maxUnavailable`: a number of pods or percent.
-    MaxUnavailable(String),
 }
 
 /// A pod that the end of a chain is about.
@@ -278,6 +236,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
             is_unmanaged: are_unmanaged(),
             needs_ready: None,
             no_node: None,
+            is_kept_apart: false,
         };
         return Some(FirstCause::NeverAllows(never).into());
     }
@@ -292,6 +251,8 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
     if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes)
         && !never.is_unmanaged
     {
+        never.is_kept_apart = kept.iter().all(|pod| is_kept_apart(pod, nodes, facts));
+        never.surge = never.surge.filter(|_| !never.is_kept_apart);
         let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.volumes, &facts.in_maintenance));
         let mut left: Vec<NoNodeLeft> = left.collect::<Option<_>>().unwrap_or_default();
         left.dedup();
@@ -302,6 +263,18 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
         }
     }
     end
+}
+
+/// Whether each node in service that a pod fits has another pod of its workload, or one with its port, that keeps it away.
+fn is_kept_apart(pod: &Pod, nodes: &[Node], facts: &ClusterFacts) -> bool {
+    let (accessible, taken) = (facts.volumes.node_selectors(pod), taken_nodes(pod, facts));
+    let is_in_service = |node: &&Node| !facts.in_maintenance.contains(node::name(node));
+    let mut fitting = nodes
+        .iter()
+        .filter(is_in_service)
+        .filter(|node| node_fit::check(pod, &accessible, node).is_ok())
+        .peekable();
+    fitting.peek().is_some() && fitting.all(|node| taken.contains(node::name(node)))
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.
@@ -350,40 +323,6 @@ pub fn pods_elsewhere<'a>(
     };
     let pods = guarded.pods.iter().flatten().filter(is_of).filter(move |pod| node_of(pod) != Some(on));
     pods.map(|pod| (pod, warnings_about(pod, guarded)))
-}
-
-fn demand(object: &PodDisruptionBudget) -> Demand {
-    let spec = object.spec.clone().unwrap_or_default();
-    let text = |value: IntOrString| match value {
-        IntOrString::Int(number) => number.to_string(),
-        IntOrString::String(percent) => percent,
-    };
-    match (spec.min_available, spec.max_unavailable) {
-        (Some(IntOrString::Int(number)), _) => Demand::MinAvailable(number),
-        (Some(IntOrString::String(percent)), _) => Demand::MinAvailablePercent(percent),
-        (None, Some(value)) => Demand::MaxUnavailable(text(value)),
-        // The default of the API server.
-        (None, None) => Demand::MinAvailable(1),
-    }
-}
-
-/// The Deployments that these pods are of, each with a pod; none if some are of something else.
-pub(super) fn deployments(pods: &[Pod]) -> Option<BTreeMap<Owner, &Pod>> {
-    let of_deployment = |pod| {
-        let owner = owner_of(pod).filter(|owner| *owner.kind() == OwnerKind::Deployment)?;
-        Some((owner, pod))
-    };
-    pods.iter().map(of_deployment).collect()
-}
-
-/// Of several workloads, those with one pod.
-fn with_one_pod(pods: &[Pod]) -> BTreeSet<Owner> {
-    let mut counts: BTreeMap<Owner, usize> = BTreeMap::new();
-    for owner in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).filter_map(owner_of) {
-        *counts.entry(owner).or_default() += 1;
-    }
-    let are_several = counts.len() > 1;
-    counts.into_iter().filter(|(_, pods)| are_several && *pods == 1).map(|(owner, _)| owner).collect()
 }
 
 /// What keeps the pods that the budget counts on from being Ready: what is stuck, then pods that are not created, then what
@@ -513,11 +452,4 @@ fn node_of(pod: &Pod) -> Option<&str> {
 
 fn name_of(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// The owner of a pod; none if it has no controller.
-pub fn owner_of(pod: &Pod) -> Option<Owner> {
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let controller = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())?;
-    Some(Owner::of(controller, hash.map(String::as_str)))
 }

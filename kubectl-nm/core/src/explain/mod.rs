@@ -30,6 +30,7 @@ pub mod remedy;
 mod returned_pods;
 pub mod roll_causes;
 mod surge_causes;
+pub mod unsatisfiable_budget;
 mod ways_back;
 
 #[cfg(test)]

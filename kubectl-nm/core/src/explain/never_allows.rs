@@ -3,8 +3,8 @@
 
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
-use crate::explain::first_cause::{Demand, NeverAllows, SurgeGrant};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
+use crate::explain::unsatisfiable_budget::{Demand, NeverAllows, SurgeGrant};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
 
@@ -109,6 +109,11 @@ impl Words<'_> {
         let (setting, mut commands) = self.changed_budgets(never);
         let mut advice =
             format!("Set {setting}: one of its {} pods at a time may then be unavailable", never.pods);
+        if never.is_kept_apart {
+            advice.push_str(
+                ", and is missing until its node is back in service: pods on the other nodes keep its replacement away",
+            );
+        }
         if never.is_unmanaged {
             advice = format!(
                 "Set {setting}: one of its {} pods may then leave, and no controller replaces it",

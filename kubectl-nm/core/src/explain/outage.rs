@@ -9,8 +9,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod};
 use nm_shared::PodReference;
 
 use crate::explain::cluster_facts::{IncompleteOwner, Outage, ReadPod, StoppedPod, Workload};
-use crate::explain::first_cause::owner_of;
-use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::owner::{Owner, OwnerKind, owner_of};
 
 /// A container that fails this soon after its start has not served.
 const SOON: SignedDuration = SignedDuration::from_mins(2);

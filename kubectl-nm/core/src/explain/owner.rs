@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use nm_shared::cluster::metadata;
+use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use serde::{Serialize, Serializer};
 
 /// What controls a pod. For a pod of a Deployment that is the Deployment, because it would undo changes to each `ReplicaSet`.
@@ -14,6 +15,13 @@ pub struct Owner {
     /// `sts/cart`. It comes first because owners are sorted by it.
     text: Arc<str>,
     kind: OwnerKind,
+}
+
+/// The owner of a pod; none if it has no controller.
+pub fn owner_of(pod: &Pod) -> Option<Owner> {
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let controller = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())?;
+    Some(Owner::of(controller, hash.map(String::as_str)))
 }
 
 /// Kind of an owner. A kind of the same name in another API group is [`Self::Other`].

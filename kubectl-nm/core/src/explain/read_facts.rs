@@ -27,12 +27,12 @@ use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, get, list, with
 use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
-use crate::explain::first_cause::{deployments, owner_of};
 use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
-use crate::explain::owner::Owner;
+use crate::explain::owner::{Owner, owner_of};
 use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
+use crate::explain::unsatisfiable_budget::deployments;
 use crate::maintenance::node;
 
 /// How many budgets are read at most.

@@ -11,9 +11,8 @@ use nm_shared::PodReference;
 use crate::client::cluster::Cluster;
 use crate::explain::bounded_requests::{MAX_PODS, get, list};
 use crate::explain::cluster_facts::{ReadPod, Unseen};
-use crate::explain::first_cause::owner_of;
 use crate::explain::obstacle::Obstacle;
-use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::explain::read_warnings::{MAX_DETAILS, warnings_about};
 
 /// The pods of a Deployment, the first that are not Ready with the warnings about them.

@@ -8,8 +8,7 @@ use nm_shared::{BlockReason, BlockedPod, Group, ReturnedPod, WorkloadReference};
 
 use crate::explain::cause::{Cause, few};
 use crate::explain::cluster_facts::ClusterFacts;
-use crate::explain::first_cause::owner_of;
-use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::terminal::command_context::shell_quoted;
 
 /// What to change, as a sentence without its full stop.

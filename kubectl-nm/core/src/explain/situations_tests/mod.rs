@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::explain::cause::{Cause, Outlook};
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::explanation::causes;
-use crate::explain::first_cause::deployments;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::unsatisfiable_budget::deployments;
 use crate::maintenance::Reconcilers;
 use crate::testing::objects::with_status;
 
@@ -33,6 +33,7 @@ mod without_progress;
 const NOW: &str = "2026-01-02T03:07:25Z";
 
 /// What the cluster shows of a budget `web` in the namespace `shop`, which keeps `web-0` on node `n1`.
+#[derive(Clone)]
 struct Situation {
     budget: Value,
     /// The pods that the budget selects, `web-0` included.

@@ -361,6 +361,24 @@ fn a_budget_of_several_workloads_with_one_pod_each_is_not_changed_without_their_
 }
 
 #[test]
+fn no_surge_is_advised_where_each_node_has_a_pod_that_keeps_the_replacement_away() {
+    let mut apart = never("minAvailable", json!(2), 2);
+    let term =
+        json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
+    for pod in &mut apart.pods {
+        pod["spec"]["affinity"] =
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term.clone()]}});
+    }
+    let with = |nodes: Vec<Value>| only(Situation { nodes, ..apart.clone() }.causes());
+    let full = with(vec![cordoned("n1"), node("n2", json!({}))]);
+    let expected = "Set minAvailable to 1: one of its 2 pods at a time may then be unavailable, and is missing until its node is back in \
+                    service: pods on the other nodes keep its replacement away";
+    assert_eq!((full.advice.as_str(), full.commands.len()), (expected, 1), "{full:#?}");
+    let free = with(vec![cordoned("n1"), node("n2", json!({})), node("n3", json!({}))]);
+    assert!(free.commands.iter().any(|command| command.contains("WhenBlocked")), "{free:#?}");
+}
+
+#[test]
 fn the_template_of_a_job_is_not_to_be_changed() {
     let third =
         edited(pinned(pending("Unschedulable", UNFIT)), "/metadata/ownerReferences/0/kind", json!("Job"));

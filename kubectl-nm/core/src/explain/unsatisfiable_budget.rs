@@ -1,0 +1,90 @@
+//! A budget that can never allow an eviction as it is: what it demands, and what its workloads are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::explain::no_node_left::NoNodeLeft;
+use crate::explain::owner::{Owner, OwnerKind, owner_of};
+
+/// A budget that can never allow an eviction as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeverAllows {
+    /// What its spec demands.
+    pub demand: Demand,
+    /// How many pods it expects.
+    pub pods: i32,
+    /// Whether its Deployments can replace its pods before they leave; none if they cannot.
+    pub surge: Option<SurgeGrant>,
+    /// Whether the maintenance lets it do that.
+    pub is_surge_set: bool,
+    /// Of several workloads, those with one pod.
+    pub with_one_pod: BTreeSet<Owner>,
+    /// Whether no controller replaces its pods.
+    pub is_unmanaged: bool,
+    /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
+    pub needs_ready: Option<i32>,
+    /// Why its pod cannot be replaced on another node, if that is known.
+    pub no_node: Option<NoNodeLeft>,
+    /// Whether other pods keep a replacement of its pod from all nodes in service.
+    pub is_kept_apart: bool,
+}
+
+/// Whether nm-reconciler has the permissions for a surge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SurgeGrant {
+    /// It has them.
+    Granted,
+    /// It lacks them.
+    Missing,
+    /// That could not be found out.
+    Unknown,
+}
+
+/// What a budget demands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Demand {
+    /// `minAvailable` as a number of pods.
+    MinAvailable(i32),
+    /// `minAvailable` in percent.
+    MinAvailablePercent(String),
+    /// `maxUnavailable`: a number of pods or percent.
+    MaxUnavailable(String),
+}
+
+/// What the spec of a budget demands.
+pub(super) fn demand(object: &PodDisruptionBudget) -> Demand {
+    let spec = object.spec.clone().unwrap_or_default();
+    let text = |value: IntOrString| match value {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(percent) => percent,
+    };
+    match (spec.min_available, spec.max_unavailable) {
+        (Some(IntOrString::Int(number)), _) => Demand::MinAvailable(number),
+        (Some(IntOrString::String(percent)), _) => Demand::MinAvailablePercent(percent),
+        (None, Some(value)) => Demand::MaxUnavailable(text(value)),
+        // The default of the API server.
+        (None, None) => Demand::MinAvailable(1),
+    }
+}
+
+/// The Deployments that these pods are of, each with a pod; none if some are of something else.
+pub(super) fn deployments(pods: &[Pod]) -> Option<BTreeMap<Owner, &Pod>> {
+    let of_deployment = |pod| {
+        let owner = owner_of(pod).filter(|owner| *owner.kind() == OwnerKind::Deployment)?;
+        Some((owner, pod))
+    };
+    pods.iter().map(of_deployment).collect()
+}
+
+/// Of several workloads, those with one pod.
+pub(super) fn with_one_pod(pods: &[Pod]) -> BTreeSet<Owner> {
+    let mut counts: BTreeMap<Owner, usize> = BTreeMap::new();
+    for owner in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).filter_map(owner_of) {
+        *counts.entry(owner).or_default() += 1;
+    }
+    let are_several = counts.len() > 1;
+    counts.into_iter().filter(|(_, pods)| are_several && *pods == 1).map(|(owner, _)| owner).collect()
+}
