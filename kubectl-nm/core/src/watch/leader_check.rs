@@ -46,6 +46,7 @@ impl LeaderNeed {
     /// What a maintenance needs one for.
     pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
         match State::of(maintenance) {
+            State::Requested if maintenance.spec.suspend => Self::Nothing,
             State::Requested => Self::ToBegin,
             // The node is back in service, and the rest is left to its roll.
             State::Stopping if kept_by_roll(maintenance).is_some() => Self::Nothing,
@@ -130,6 +131,9 @@ mod tests {
             stopping.metadata.finalizers = Some(finalizers.into_iter().map(str::to_owned).collect());
             assert_eq!(LeaderNeed::of_all([&stopping]), need);
         }
+        let mut planned = requested("n2");
+        planned.spec.suspend = true;
+        assert_eq!(LeaderNeed::of_all([&stopping, &planned]), LeaderNeed::Nothing);
         assert_eq!(LeaderNeed::of_all([&stopping, &requested("n2")]), LeaderNeed::ToBegin);
     }
 
