@@ -13,16 +13,20 @@ pub struct UnfinishedNode {
     pub step: Option<Step>,
     /// Whether its command or its Job has failed, and runs again when the roll is resumed.
     pub runs_again: bool,
+    /// Whether its command or its Job runs again unless the node has rebooted by then: the roll halted because it had not.
+    pub awaits_reboot: bool,
 }
 
 impl UnfinishedNode {
-    fn of(node: &RollNode) -> Self {
+    fn of(node: &RollNode, record: &RollRecord) -> Self {
         let step = node.record.step;
+        let has_halted = record.halt.as_ref().is_some_and(|halt| halt.node == node.node());
         let has_failed = node
             .record
             .current_action()
             .is_some_and(|action| matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_)));
-        Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed }
+        let awaits_reboot = has_halted && step == Step::Rejoining && node.record.action.is_some();
+        Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed, awaits_reboot }
     }
 }
 
@@ -33,7 +37,7 @@ pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNod
         .iter()
         .flat_map(|roll| &roll.nodes)
         .filter(|node| !record.released.iter().any(|released| released == node.node()))
-        .map(UnfinishedNode::of)
+        .map(|node| UnfinishedNode::of(node, record))
         .collect();
     let absent =
         record.absent.iter().filter_map(|absent| RollNode::of(&Arc::new(absent.maintenance.clone())).ok());
@@ -42,11 +46,20 @@ pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNod
             || record.left.iter().any(|left| left.node == name)
     };
     let gone = record.nodes.iter().filter(|name| !has_left(name));
-    let gone = gone.map(|name| UnfinishedNode { node: name.clone(), step: None, runs_again: false });
-    for other in absent.map(|node| UnfinishedNode::of(&node)).chain(gone) {
+    let gone = gone.map(|name| UnfinishedNode {
+        node: name.clone(),
+        step: None,
+        runs_again: false,
+        awaits_reboot: false,
+    });
+    for other in absent.map(|node| UnfinishedNode::of(&node, record)).chain(gone) {
         if !nodes.iter().any(|known| known.node == other.node) {
             nodes.push(other);
         }
+    }
+    let expects_reboot = roll.is_some_and(|roll| roll.settings.expect_reboot);
+    for node in &mut nodes {
+        node.awaits_reboot &= expects_reboot;
     }
     nodes
 }
@@ -72,6 +85,15 @@ pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<&str> {
     nodes.iter().filter(|node| node.runs_again).map(|node| node.node.as_str()).collect()
 }
 
+/// That the command or the Job of the node whose reboot was waited for runs again when the roll is resumed; none if there is no such
+/// node.
+pub fn runs_unless_rebooted(nodes: &[UnfinishedNode]) -> Option<String> {
+    let node = &nodes.iter().find(|node| node.awaits_reboot)?.node;
+    Some(format!(
+        "the action of {node} runs again when the roll is resumed, unless the node has rebooted by then"
+    ))
+}
+
 /// How the nodes that an aborted roll leaves in maintenance return to service.
 pub fn return_hint(roll: &str, nodes: &[&str]) -> String {
     let them = match nodes {
@@ -93,7 +115,7 @@ mod tests {
     use crate::record::{LABEL, NODE, SETTINGS};
 
     fn maintenance(name: &str, position: usize, step: &str, failed: bool) -> Arc<NodeMaintenance> {
-        let settings = json!({"waves": [9], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        let settings = json!({"waves": [9], "maxUnavailable": 1, "expectReboot": true, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
             "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
         let mut node =
             json!({"wave": 0, "position": position, "step": step, "since": "2026-01-02T03:04:05Z"});
@@ -105,6 +127,20 @@ mod tests {
         let annotations = [(SETTINGS.to_owned(), settings.to_string()), (NODE.to_owned(), node.to_string())];
         object.metadata.annotations = Some(annotations.into());
         Arc::new(object)
+    }
+
+    #[test]
+    fn the_action_of_a_node_that_has_not_rebooted_runs_again() {
+        let roll = Roll::find("r", &[maintenance("n1", 0, "Rejoining", true)]).unwrap().unwrap();
+        let halted = |node: &str| {
+            let halt = json!({"node": node, "message": "it has not rebooted", "at": "2026-01-02T03:04:05Z"});
+            let record: RollRecord = serde_json::from_value(json!({"revision": 2, "halt": halt})).unwrap();
+            runs_unless_rebooted(&unfinished(Some(&roll), &record))
+        };
+        let words =
+            "the action of n1 runs again when the roll is resumed, unless the node has rebooted by then";
+        assert_eq!(halted("n1").as_deref(), Some(words));
+        assert_eq!(halted("n2"), None, "it is still waited for");
     }
 
     #[test]
@@ -127,6 +163,7 @@ mod tests {
         let left = unfinished(Some(&roll), &record);
         assert_eq!(by_step(&left), "n2 (Acting); n3, n4 (Planned); n5");
         assert_eq!(run_again(&left), ["n2"]);
+        assert_eq!(runs_unless_rebooted(&left), None);
         assert_eq!(by_step(&unfinished(None, &record)), "n2, n3, n4, n5");
         assert_eq!(by_step(&[]), "");
         assert_eq!(

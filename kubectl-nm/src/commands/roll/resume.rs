@@ -7,6 +7,7 @@ use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::explain::cause::capitalized;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::terminal::output::Output;
@@ -18,7 +19,7 @@ use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::RollSettings;
 use nm_roll::skip::{Skip, skipped};
 use nm_roll::store;
-use nm_roll::unfinished::{run_again, unfinished};
+use nm_roll::unfinished::{run_again, runs_unless_rebooted, unfinished};
 
 use super::args::{GivenActions, ResumeArgs};
 use super::in_cluster;
@@ -222,6 +223,9 @@ fn confirm(
     let again = run_again(&left);
     if !again.is_empty() {
         out.message(&Line::new(format!("The action of {} failed, and runs again.", again.join(", "))));
+    }
+    if let Some(again) = runs_unless_rebooted(&left) {
+        out.message(&Line::new(format!("{}.", capitalized(&again))));
     }
     report_windows(&roll.settings.windows, out);
     let unconfirmed = unconfirmed_action(args, namespace, roll, record, out)?;

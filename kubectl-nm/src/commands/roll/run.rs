@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::explain::cause::capitalized;
 use nm_core::maintenance::departures::departure_words;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -20,7 +21,7 @@ use nm_roll::record::{Halt, Roll, RollRecord, Runner, Step};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::{NodeAction, RollSettings};
-use nm_roll::unfinished::{UnfinishedNode, by_step, return_hint, run_again};
+use nm_roll::unfinished::{UnfinishedNode, by_step, return_hint, run_again, runs_unless_rebooted};
 use nm_roll::view::RollReporter;
 use nm_roll::window::Windows;
 
@@ -194,6 +195,9 @@ fn report_unfinished(nodes: &[UnfinishedNode], left: &[LeftNode], out: &mut Outp
             again.join(", ")
         )));
     }
+    if let Some(again) = runs_unless_rebooted(nodes) {
+        out.message(&Line::new(format!("{}.", capitalized(&again))));
+    }
 }
 
 /// The flags with which `roll resume` is confirmed where it cannot ask: those of the commands and Jobs of the roll.
@@ -316,7 +320,12 @@ mod tests {
             report_unfinished(nodes, left, &mut out);
             captured.messages()
         };
-        let acting = UnfinishedNode { node: "n1".into(), step: Some(Step::Acting), runs_again: false };
+        let acting = UnfinishedNode {
+            node: "n1".into(),
+            step: Some(Step::Acting),
+            runs_again: false,
+            awaits_reboot: false,
+        };
         let gone = LeftNode { node: "n2".into(), why: Departure::MaintenanceDeleted };
         let expected = "Not done: n1 (Acting); n2 (its maintenance was deleted).\n";
         assert_eq!(reported(std::slice::from_ref(&acting), std::slice::from_ref(&gone)), expected);

@@ -29,7 +29,7 @@ use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{Roll, RollNode, RollRecord, Step, roll_name, roll_names};
-use nm_roll::unfinished::{return_hint, run_again, unfinished};
+use nm_roll::unfinished::{return_hint, run_again, runs_unless_rebooted, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node;
@@ -335,6 +335,8 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             [] => String::new(),
             again => format!(", and runs the action of {} again", again.join(", ")),
         };
+        let unless_rebooted =
+            runs_unless_rebooted(&left).map(|again| format!("; {again}")).unwrap_or_default();
         let skip = status.off.as_ref().map(|node| format!("; with --skip {node}, without that node"));
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
@@ -353,7 +355,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             roll.settings.actions().next().is_none() && !roll.settings.confirm && !out.can_ask();
         let confirmed = if is_confirmed_by_yes { " --yes" } else { "" };
         out.hint(&format!(
-            "{first}`kubectl nm roll resume {}{confirmed}` continues it{again}{skip}",
+            "{first}`kubectl nm roll resume {}{confirmed}` continues it{again}{unless_rebooted}{skip}",
             roll.name
         ));
     }
