@@ -18,14 +18,15 @@ pub struct UnfinishedNode {
 }
 
 impl UnfinishedNode {
-    fn of(node: &RollNode, record: &RollRecord) -> Self {
+    fn of(node: &RollNode, record: &RollRecord, expects_reboot: bool) -> Self {
         let step = node.record.step;
         let has_halted = record.halt.as_ref().is_some_and(|halt| halt.node == node.node());
         let has_failed = node
             .record
             .current_action()
             .is_some_and(|action| matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_)));
-        let awaits_reboot = has_halted && step == Step::Rejoining && node.record.action.is_some();
+        let awaits_reboot =
+            expects_reboot && has_halted && step == Step::Rejoining && node.record.action.is_some();
         Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed, awaits_reboot }
     }
 }
@@ -33,11 +34,13 @@ impl UnfinishedNode {
 /// The nodes that are not done, in the order of the roll: those with a maintenance, those whose `Node` objects were deleted, and
 /// those that the roll began with. Nodes that were skipped or have left the roll are in its record.
 pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNode> {
+    let expects_reboot = roll.is_some_and(|roll| roll.settings.expect_reboot);
+    let of = |node: &RollNode| UnfinishedNode::of(node, record, expects_reboot);
     let mut nodes: Vec<UnfinishedNode> = roll
         .iter()
         .flat_map(|roll| &roll.nodes)
         .filter(|node| !record.released.iter().any(|released| released == node.node()))
-        .map(|node| UnfinishedNode::of(node, record))
+        .map(of)
         .collect();
     let absent =
         record.absent.iter().filter_map(|absent| RollNode::of(&Arc::new(absent.maintenance.clone())).ok());
@@ -52,14 +55,10 @@ pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNod
         runs_again: false,
         awaits_reboot: false,
     });
-    for other in absent.map(|node| UnfinishedNode::of(&node, record)).chain(gone) {
+    for other in absent.map(|node| of(&node)).chain(gone) {
         if !nodes.iter().any(|known| known.node == other.node) {
             nodes.push(other);
         }
-    }
-    let expects_reboot = roll.is_some_and(|roll| roll.settings.expect_reboot);
-    for node in &mut nodes {
-        node.awaits_reboot &= expects_reboot;
     }
     nodes
 }

@@ -13,8 +13,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::explanation::{causes, unlisted};
-use nm_core::explain::node_causes::abandoned;
+use nm_core::explain::explanation::{all_causes, unlisted};
 use nm_core::explain::outage_causes::{are_down, command_for_more};
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
@@ -353,14 +352,13 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
 fn causes_of(object: &NodeMaintenance, halt: Option<&Halt>, context: &Context<'_>) -> Vec<Cause> {
     let Context { reconcilers, facts, kubectl, now } = *context;
     let halted = roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl));
-    let abandoned = abandoned(object, reconcilers.leadership, kubectl, now);
-    let mut own = causes(object, reconcilers, facts, kubectl, now);
+    let mut own = all_causes(object, reconcilers, facts, kubectl, now);
     // The halt comes first, and is what the roll is resumed after.
     let resume = halted.as_ref().and_then(|halted| halted.commands.first());
     for cause in own.iter_mut().filter(|cause| resume.is_some_and(|resume| cause.commands.contains(resume))) {
         (cause.advice, cause.commands) = (String::new(), Vec::new());
     }
-    halted.into_iter().chain(abandoned).chain(own).collect()
+    halted.into_iter().chain(own).collect()
 }
 
 /// `node/n1: Blocked 40%: …`.

@@ -21,8 +21,8 @@ use crate::explain::deletions;
 use crate::explain::failed_jobs;
 use crate::explain::granted;
 use crate::explain::node_causes::{
-    by_condition, by_degraded, by_last_error, continues_after_timeout, failed, held, not_begun, not_let_go,
-    not_ready, patch_drain,
+    abandoned, by_condition, by_degraded, by_last_error, continues_after_timeout, failed, held, not_begun,
+    not_let_go, not_ready, patch_drain,
 };
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -32,7 +32,7 @@ use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, has_timed_out, hold, node, reason, status,
+    condition, has_timed_out, hold, is_held_by_hooks, node, reason, status,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -78,6 +78,18 @@ pub fn causes(
         causes.extend(returned(maintenance, kubectl));
     }
     causes
+}
+
+/// All causes: that no reconciler leads comes before those of [`causes`].
+pub fn all_causes(
+    maintenance: &NodeMaintenance,
+    reconcilers: &Reconcilers,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let abandoned = abandoned(maintenance, reconcilers.leadership, kubectl, now);
+    abandoned.into_iter().chain(causes(maintenance, reconcilers, facts, kubectl, now)).collect()
 }
 
 /// The cause that concerns the maintenance as a whole, which comes before those of its pods.
@@ -180,7 +192,7 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
 /// Without a timeout, a drain that failed would still be blocked by the causes that are left.
 fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
     // What the first cause says of hooks comes before the pods.
-    let Some(continues) = continues(maintenance).filter(|_| hooks(maintenance).is_none()) else { return };
+    let Some(continues) = continues(maintenance).filter(|_| !is_held_by_hooks(maintenance)) else { return };
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
     let is_over =
         |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());

@@ -72,6 +72,11 @@ pub fn hold(maintenance: &NodeMaintenance) -> Option<&Hold> {
     status(maintenance).hold.as_ref().filter(|_| !is_deleted || keeps_node())
 }
 
+/// Whether hooks keep a maintenance from going on.
+pub fn is_held_by_hooks(maintenance: &NodeMaintenance) -> bool {
+    hold(maintenance).is_some_and(|hold| !hold.hooks.is_empty())
+}
+
 /// `hook heal (owner: ceph) is removed`, as the end of what these hooks delay; none if there are none.
 pub fn hooks_removed(hooks: &[Hook]) -> Option<String> {
     let names: Vec<String> = hooks.iter().map(Hook::to_string).collect();

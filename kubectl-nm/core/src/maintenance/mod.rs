@@ -27,7 +27,8 @@ pub use fields::{
 };
 pub use headline::{
     came_later, drain_began, drain_ended, drain_result, drained_again_since, headline, hold, hooks_removed,
-    is_ending, kept_by_roll, percent_gone, pods_gone, pods_in_all, reason, stop_progress, timeout_words,
+    is_ending, is_held_by_hooks, kept_by_roll, percent_gone, pods_gone, pods_in_all, reason, stop_progress,
+    timeout_words,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

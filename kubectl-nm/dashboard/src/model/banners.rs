@@ -1,6 +1,7 @@
 //! The notices above the rows, each about the whole view.
 
 use nm_core::args::duration::age;
+use nm_core::explain::cause::capitalized;
 use nm_core::maintenance::roll::Halt;
 use nm_core::maintenance::{State, roll_name};
 use nm_core::plan::leader::LeaderGap;
@@ -21,15 +22,12 @@ type Banner = (String, bool);
 
 /// That no reconciler leads, and what to do about it.
 pub(crate) fn leader_words(gap: &LeaderGap, kubectl: &str) -> String {
-    let words = gap.words();
-    let mut letters = words.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     let doctor = nm_command(kubectl, "doctor");
     let effect = match gap {
         LeaderGap::NotInstalled => "Without one, no maintenance makes progress",
         _ => "No maintenance makes progress",
     };
-    format!("{first}{}. {effect}; see {doctor}", letters.as_str())
+    format!("{}. {effect}; see {doctor}", capitalized(&gap.words()))
 }
 
 impl Model {

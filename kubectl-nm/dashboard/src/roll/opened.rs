@@ -1,8 +1,7 @@
 //! The opened node of a roll, as `explain` reports it.
 
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::explanation::causes;
-use nm_core::explain::node_causes::abandoned;
+use nm_core::explain::explanation::all_causes;
 use nm_core::maintenance::{Reconcilers, headline};
 
 use crate::roll::model::RollModel;
@@ -17,9 +16,7 @@ impl RollModel {
         let facts = self.facts.as_deref().unwrap_or(&known);
         let leadership = self.leader_gap.as_ref().map(|gap| gap.leadership(self.now)).unwrap_or_default();
         let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
-        let mut all: Vec<_> =
-            abandoned(maintenance, leadership, &self.kubectl, self.now).into_iter().collect();
-        all.extend(causes(maintenance, &reconcilers, facts, &self.kubectl, self.now));
+        let all = all_causes(maintenance, &reconcilers, facts, &self.kubectl, self.now);
         if all.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }

@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
-use nm_core::explain::node_causes::abandoned;
 use nm_core::maintenance::{Leadership, Reconcilers};
 use nm_shared::NodeMaintenance;
 
@@ -85,9 +84,7 @@ impl FirstCauses {
     ) {
         let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
         let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
-        let abandoned = abandoned(maintenance, leadership, kubectl, now);
-        let own = explanation::causes(maintenance, &reconcilers, facts, kubectl, now);
-        self.causes = abandoned.into_iter().chain(own).collect();
+        self.causes = explanation::all_causes(maintenance, &reconcilers, facts, kubectl, now);
     }
 
     /// The cause of a pod, if it has been read.

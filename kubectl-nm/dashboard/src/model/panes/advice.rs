@@ -10,7 +10,7 @@ use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_of;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{Reconcilers, State, blocked_pods, hold, uid};
+use nm_core::maintenance::{Reconcilers, State, blocked_pods, is_held_by_hooks, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -178,10 +178,6 @@ impl Model {
 fn waits(maintenance: &NodeMaintenance) -> bool {
     matches!(State::of(maintenance), State::Queued | State::Planned | State::Paused)
         || is_held_by_hooks(maintenance)
-}
-
-fn is_held_by_hooks(maintenance: &NodeMaintenance) -> bool {
-    hold(maintenance).is_some_and(|hold| !hold.hooks.is_empty())
 }
 
 /// Whether what blocked pods has to be fixed before the drain, which has timed out, can continue.
