@@ -32,7 +32,7 @@ use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, has_timed_out, hold, is_held_by_hooks, node, reason, status,
+    condition, has_timed_out, hold, is_held_by_hooks, node, reason, status, timeout_seconds,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -183,9 +183,10 @@ pub fn remedy_of(case: &Case<'_>, maintenance: &NodeMaintenance) -> Remedy {
 }
 
 /// `remove the timeout, and the drain continues`: what has to be done beside the pods' own causes; none unless the drain has timed
-/// out.
+/// out, and none if it continues by itself.
 pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
-    (State::of(maintenance) == State::Failed && has_timed_out(maintenance))
+    let continues_itself = timeout_seconds(maintenance) == 0 && !maintenance.spec.suspend;
+    (State::of(maintenance) == State::Failed && has_timed_out(maintenance) && !continues_itself)
         .then(|| continues_after_timeout(maintenance))
 }
 

@@ -8,7 +8,11 @@ use crate::testing::objects::{requested, running, stopping, with_status};
 fn with_condition(phase: &str, type_: &str, status: &str, reason: &str, message: &str) -> NodeMaintenance {
     let condition = json!({"type": type_, "status": status, "reason": reason, "message": message,
         "observedGeneration": 1, "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    with_status("n1", json!({"phase": phase, "conditions": [condition]}))
+    let mut object = with_status("n1", json!({"phase": phase, "conditions": [condition]}));
+    if reason == "TimedOut" {
+        object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap();
+    }
+    object
 }
 
 fn now() -> Timestamp {
@@ -114,7 +118,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
             (cause.passes(), cause.since.map(|at| at.to_string())),
             (passes, Some("2026-01-02T03:04:05Z".into()))
         );
-        let what = if reason == "TimedOut" { "The drain timed out." } else { "It is so." };
+        let what = if reason == "TimedOut" { "The drain timed out after 60 s." } else { "It is so." };
         assert_eq!((cause.what, cause.commands), (vec![what.to_owned()], vec![command]), "{reason}");
         assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
     }
@@ -324,21 +328,22 @@ fn a_drain_that_failed_says_when_it_failed_and_not_since_when_its_node_is_cordon
         );
         object.spec.drain = Some(serde_json::from_value(json!({"timeoutSeconds": limit})).unwrap());
         let cause = only(&object);
-        (cause.what[0].clone(), cause.since.unwrap().to_string())
+        (cause.what[0].clone(), cause.since.unwrap().to_string(), cause.advice)
     };
     let text = || String::from("The drain timed out after 60 s.");
     // Later statuses count pods that leave afterwards.
-    assert_eq!(failed(60, None, "2026-01-02T03:09:00Z"), (text(), "2026-01-02T03:05:05Z".into()));
-    assert_eq!(failed(60, Some(30), "2026-01-02T03:09:00Z"), (text(), "2026-01-02T03:05:35Z".into()));
-    let (removed, since) = failed(0, None, "2026-01-02T03:06:00Z");
+    let advice = || String::from("Remove the timeout, and the drain continues");
+    for (paused, since) in [(None, "2026-01-02T03:05:05Z"), (Some(30), "2026-01-02T03:05:35Z")] {
+        assert_eq!(failed(60, paused, "2026-01-02T03:09:00Z"), (text(), since.into(), advice()));
+    }
+    let (removed, since, advice) = failed(0, None, "2026-01-02T03:06:00Z");
     assert_eq!((removed.as_str(), since.as_str()), ("The drain timed out.", "2026-01-02T03:06:00Z"));
+    assert_eq!(advice, "The timeout has been removed, so nm-reconciler continues the drain");
 }
 
 #[test]
 fn a_drain_that_failed_and_is_paused_continues_once_it_is_resumed_too() {
-    let drained = json!({"type": "Drained", "status": "False", "reason": "TimedOut", "message": "7 of 8 pods are gone",
-        "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let mut object = with_status("n1", json!({"phase": "Failed", "conditions": [drained]}));
+    let mut object = with_condition("Failed", "Drained", "False", "TimedOut", "7 of 8 pods are gone");
     assert_eq!(only(&object).commands.len(), 1);
     object.spec.suspend = true;
     let cause = only(&object);
@@ -394,7 +399,6 @@ fn a_status_that_was_written_without_facts_is_explained_by_its_messages() {
 fn a_drain_that_timed_out_names_the_hooks_that_it_was_waiting_for() {
     let failed = |hold: Value| {
         let mut object = with_condition("Failed", "Drained", "False", "TimedOut", "0 of 8 pods are gone");
-        object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap();
         object.status.as_mut().unwrap().hold = serde_json::from_value(hold).unwrap();
         only(&object)
     };

@@ -19,7 +19,7 @@ use crate::explain::roll_causes::{kept, offer_skip};
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
     error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, status,
-    timeout_words,
+    timeout_seconds, timeout_words,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -257,7 +257,7 @@ pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Opt
 /// Why the drain failed, and when: the condition only shows since when the node is not drained.
 pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let drained = condition(maintenance, ConditionType::Drained);
-    let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
+    let limit = timeout_seconds(maintenance);
     let has_timed_out = has_timed_out(maintenance);
     // The pods that are left are causes of their own. What it waited for before its first eviction is none.
     let timed_out = timeout_words(maintenance);
@@ -270,6 +270,10 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     });
     // Later statuses count the pods that leave afterwards.
     cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
+    if has_timed_out && limit == 0 {
+        cause.advice = String::from("The timeout has been removed, so nm-reconciler continues the drain");
+        cause.commands.clear();
+    }
     if has_timed_out && maintenance.spec.suspend {
         cause.advice = capitalized(continues_after_timeout(maintenance));
         cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
@@ -286,10 +290,11 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
 
 /// What continues a drain that has timed out.
 pub(super) fn continues_after_timeout(maintenance: &NodeMaintenance) -> &'static str {
-    if maintenance.spec.suspend {
-        "remove the timeout and resume the maintenance, and the drain continues"
-    } else {
-        "remove the timeout, and the drain continues"
+    match (timeout_seconds(maintenance), maintenance.spec.suspend) {
+        (0, false) => "the drain continues",
+        (0, true) => "resume the maintenance, and the drain continues",
+        (_, false) => "remove the timeout, and the drain continues",
+        (_, true) => "remove the timeout and resume the maintenance, and the drain continues",
     }
 }
 

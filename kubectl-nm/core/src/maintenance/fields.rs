@@ -48,6 +48,11 @@ pub fn condition(maintenance: &NodeMaintenance, type_: ConditionType) -> Option<
     find(&status(maintenance).conditions, type_)
 }
 
+/// The time limit of its drain in seconds; 0 if it has none.
+pub fn timeout_seconds(maintenance: &NodeMaintenance) -> i64 {
+    maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds)
+}
+
 /// Whether the time limit of its drain has passed, as its condition shows.
 pub fn has_timed_out(maintenance: &NodeMaintenance) -> bool {
     let drained = condition(maintenance, ConditionType::Drained);

@@ -11,7 +11,8 @@ use nm_shared::{Hold, Hook, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCo
 use crate::args::duration::age;
 use crate::maintenance::departures::{Departures, departure_words};
 use crate::maintenance::fields::{
-    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, has_timed_out, pods_to_go, roll_name, status,
+    ROLL_FINALIZER, attached_volumes, condition, cordoned_since, has_timed_out, pods_to_go, roll_name,
+    status, timeout_seconds,
 };
 use crate::maintenance::roll::{planned_begin, roll_progress};
 use crate::maintenance::state::State;
@@ -146,7 +147,7 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
 /// `the drain timed out after 45 s, waiting for hook heal (owner: ceph)`, without the pods that are left; none if it has not. The
 /// time limit may have been removed since.
 pub fn timeout_words(maintenance: &NodeMaintenance) -> Option<String> {
-    let limit = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
+    let limit = timeout_seconds(maintenance);
     let after = if limit > 0 { format!(" after {limit} s") } else { String::new() };
     let waited = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
     has_timed_out(maintenance).then(|| format!("the drain timed out{after}{waited}"))

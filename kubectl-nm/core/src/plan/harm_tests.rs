@@ -288,8 +288,9 @@ fn the_quorum_of_etcd_is_a_harm() {
 fn nobody_leading_is_the_first_harm() {
     let mut snapshot = harmless();
     snapshot.nodes = Some(vec![node("n1")]);
-    let found = harms(&report(&["n1"], None, snapshot, &[]), Some(&LeaderGap::Released));
-    assert_eq!(found[0], Harm::NobodyLeads(LeaderGap::Released));
+    let released = LeaderGap::Released { at: jiff::Timestamp::UNIX_EPOCH };
+    let found = harms(&report(&["n1"], None, snapshot, &[]), Some(&released));
+    assert_eq!(found[0], Harm::NobodyLeads(released));
     assert_eq!(found[0].line().to_string(), "no nm-reconciler leads: the last one has released its lease");
 }
 

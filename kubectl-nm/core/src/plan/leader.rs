@@ -39,11 +39,16 @@ pub enum LeaderGap {
         valid_seconds: i32,
     },
     /// The last leader has released its lease.
-    Released,
+    Released {
+        /// When it did, by its clock.
+        at: Timestamp,
+    },
     /// Nobody has ever led, and no pod of this Deployment is ready.
     NotReady {
         /// Its namespace and name.
         deployment: String,
+        /// Since when it has not been available.
+        since: Timestamp,
     },
     /// There is neither a lease nor a Deployment, nor the Deployment of the medik8s operator.
     NotInstalled,
@@ -69,8 +74,8 @@ pub enum Evidence {
     Gap(LeaderGap),
     /// The Deployments decide.
     Undecided {
-        /// Whether somebody has led before.
-        has_lease: bool,
+        /// When the last leader released its lease, if somebody has led before.
+        released: Option<Timestamp>,
     },
 }
 
@@ -83,7 +88,7 @@ pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>,
     Ok(match read_lease(cluster, now).await? {
         Evidence::Served => None,
         Evidence::Gap(gap) => unless_left_over(cluster, gap, now).await,
-        Evidence::Undecided { has_lease } => read_deployments(cluster, has_lease, now).await?,
+        Evidence::Undecided { released } => read_deployments(cluster, released, now).await?,
     })
 }
 
@@ -120,7 +125,7 @@ pub async fn read_lease(cluster: &Cluster, now: Timestamp) -> Result<Evidence, U
     Ok(by_leases(&leases, now))
 }
 
-/// Reads whether Deployments show that nobody leads, where the lease does not decide: the gap, if there is one. `has_lease`: as
+/// Reads whether Deployments show that nobody leads, where the lease does not decide: the gap, if there is one. `released`: as
 /// in [`Evidence::Undecided`].
 ///
 /// # Errors
@@ -128,15 +133,15 @@ pub async fn read_lease(cluster: &Cluster, now: Timestamp) -> Result<Evidence, U
 /// What is not known, and why.
 pub async fn read_deployments(
     cluster: &Cluster,
-    has_lease: bool,
+    released: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Option<LeaderGap>, Unread> {
     let labelled = deployments(cluster, ListParams::default().labels(LABEL_SELECTOR)).await?;
     let evidence = if labelled.is_empty() {
         // The medik8s operator has other labels, and by OLM nm-reconciler has too.
-        by_all_deployments(&deployments(cluster, ListParams::default()).await?, has_lease)
+        by_all_deployments(&deployments(cluster, ListParams::default()).await?, released, now)
     } else {
-        by_deployments(&labelled, has_lease)
+        by_deployments(&labelled, released, now)
     };
     Ok(match evidence {
         Evidence::Gap(LeaderGap::NotInstalled) if is_at_work(cluster, now).await => None,
@@ -179,22 +184,36 @@ fn by_leases(leases: &[Lease], now: Timestamp) -> Evidence {
     });
     match lapsed.max() {
         Some((renewed, valid_seconds)) => Evidence::Gap(LeaderGap::Lapsed { renewed, valid_seconds }),
-        None => Evidence::Undecided { has_lease: !leases.is_empty() },
+        None => Evidence::Undecided { released: leases.iter().map(|lease| released_at(lease, now)).max() },
     }
 }
 
-/// `has_lease`: whether somebody has led before.
-fn by_deployments(ours: &[Deployment], has_lease: bool) -> Evidence {
+/// When the lease, which has no holder, was released: a reconciler that releases it leaves that time.
+fn released_at(lease: &Lease, now: Timestamp) -> Timestamp {
+    lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map_or(now, |at| at.0.min(now))
+}
+
+/// Since when the Deployment, of which no pod is ready, has not been available.
+fn unavailable_since(deployment: &Deployment, now: Timestamp) -> Timestamp {
+    let conditions = deployment.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let unavailable = conditions.filter(|it| it.type_ == "Available" && it.status == "False");
+    let since = unavailable.filter_map(|it| it.last_transition_time.clone()).max();
+    since.or_else(|| deployment.creation_timestamp()).map_or(now, |at| at.0.min(now))
+}
+
+/// `released`: as in [`Evidence::Undecided`].
+fn by_deployments(ours: &[Deployment], released: Option<Timestamp>, now: Timestamp) -> Evidence {
     let is_ready = |deployment: &&Deployment| {
         deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0) > 0
     };
-    match ours {
-        [] => Evidence::Undecided { has_lease },
+    match (ours, released) {
+        ([], _) => Evidence::Undecided { released },
+        ([..], Some(at)) => Evidence::Gap(LeaderGap::Released { at }),
         // A single replica may run without leader election.
-        [..] if !has_lease && ours.iter().any(|deployment| is_ready(&deployment)) => Evidence::Served,
-        [..] if has_lease => Evidence::Gap(LeaderGap::Released),
-        [first, ..] => Evidence::Gap(LeaderGap::NotReady {
+        ([..], None) if ours.iter().any(|deployment| is_ready(&deployment)) => Evidence::Served,
+        ([first, ..], None) => Evidence::Gap(LeaderGap::NotReady {
             deployment: format!("{}/{}", first.namespace().unwrap_or_default(), first.name_any()),
+            since: unavailable_since(first, now),
         }),
     }
 }
@@ -204,14 +223,14 @@ fn is_other_operator(deployment: &Deployment) -> bool {
     deployment.name_any().starts_with(OTHER_OPERATOR) && replicas != Some(0)
 }
 
-fn by_all_deployments(all: &[Deployment], has_lease: bool) -> Evidence {
+fn by_all_deployments(all: &[Deployment], released: Option<Timestamp>, now: Timestamp) -> Evidence {
     if all.iter().any(is_other_operator) {
         return Evidence::Served;
     }
     let by_olm: Vec<Deployment> =
         all.iter().filter(|deployment| deployment.name_any() == leader_lease::NAME).cloned().collect();
-    match by_deployments(&by_olm, has_lease) {
-        Evidence::Undecided { .. } if !has_lease => Evidence::Gap(LeaderGap::NotInstalled),
+    match by_deployments(&by_olm, released, now) {
+        Evidence::Undecided { released: None } => Evidence::Gap(LeaderGap::NotInstalled),
         // A released lease may be left over, and whoever leads without one may run anywhere.
         evidence => evidence,
     }
@@ -222,7 +241,8 @@ impl LeaderGap {
     pub fn leadership(&self, now: Timestamp) -> Leadership {
         match self {
             Self::NotInstalled => Leadership::Unknown,
-            gap => Leadership::Lapsed(gap.expired().unwrap_or(now).min(now)),
+            Self::Lapsed { .. } => Leadership::Lapsed(self.expired().unwrap_or(now).min(now)),
+            Self::Released { at: since } | Self::NotReady { since, .. } => Leadership::Lapsed(*since),
         }
     }
 
@@ -239,8 +259,10 @@ impl LeaderGap {
                 let until = self.expired().unwrap_or(*renewed);
                 format!("no nm-reconciler leads: by this computer's clock, its lease expired at {until:.0}")
             }
-            Self::Released => String::from("no nm-reconciler leads: the last one has released its lease"),
-            Self::NotReady { deployment } => {
+            Self::Released { .. } => {
+                String::from("no nm-reconciler leads: the last one has released its lease")
+            }
+            Self::NotReady { deployment, .. } => {
                 format!("no nm-reconciler leads: no pod of deployment {deployment} is ready")
             }
             Self::NotInstalled => String::from(
@@ -274,7 +296,9 @@ mod tests {
 
     fn deployment(name: &str, ready: i32) -> Value {
         json!([{"metadata": {"namespace": "nm", "name": name},
-            "spec": {"selector": {}, "template": {}}, "status": {"readyReplicas": ready}}])
+            "spec": {"selector": {}, "template": {}},
+            "status": {"readyReplicas": ready, "conditions": [{"type": "Available",
+                "status": "False", "lastTransitionTime": "2026-01-02T03:01:00Z"}]}}])
     }
 
     /// What is found, and how many requests that took. `labelled`: whether the Deployment has the labels of an installation.
@@ -307,9 +331,13 @@ mod tests {
     async fn without_a_holder_the_deployments_decide() {
         let (ours, other) = ("nm-reconciler", "node-maintenance-operator-controller-manager");
         let released = || lease(&Value::Null, "03:00:00");
-        let not_ready = LeaderGap::NotReady { deployment: "nm/nm-reconciler".into() };
+        let at = "2026-01-02T03:00:00Z".parse().unwrap();
+        let not_ready = LeaderGap::NotReady {
+            deployment: "nm/nm-reconciler".into(),
+            since: "2026-01-02T03:01:00Z".parse().unwrap(),
+        };
         for (leases, deployments, labelled, expected) in [
-            (released(), deployment(ours, 1), true, Some(LeaderGap::Released)),
+            (released(), deployment(ours, 1), true, Some(LeaderGap::Released { at })),
             (released(), json!([]), true, None),
             (json!([]), deployment(ours, 0), true, Some(not_ready.clone())),
             (json!([]), deployment(ours, 1), true, None),
@@ -320,6 +348,15 @@ mod tests {
         ] {
             let shown = format!("{leases} {deployments}");
             assert_eq!(found(leases, deployments, labelled).await.0, expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn since_when_nobody_leads_does_not_move() {
+        let at: Timestamp = "2026-01-02T03:00:00Z".parse().unwrap();
+        let deployment = String::from("nm/nm-reconciler");
+        for gap in [LeaderGap::Released { at }, LeaderGap::NotReady { deployment, since: at }] {
+            assert_eq!(gap.leadership(now()), Leadership::Lapsed(at), "{gap:?}");
         }
     }
 

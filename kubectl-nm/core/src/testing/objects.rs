@@ -14,6 +14,16 @@ pub fn with_status(node: &str, status: Value) -> NodeMaintenance {
     object
 }
 
+/// A drain that has timed out after a minute, with this status.
+pub fn timed_out(node: &str, mut status: Value) -> NodeMaintenance {
+    status["phase"] = json!("Failed");
+    status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut",
+        "message": "it took too long", "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
+    let mut object = with_status(node, status);
+    object.spec.drain = Some(serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap());
+    object
+}
+
 /// An object that no reconciler has picked up.
 pub fn requested(node: &str) -> NodeMaintenance {
     named(node, node, &format!("uid-{node}"))

@@ -69,13 +69,13 @@ impl LeaderReads {
                 self.deployments = Some((Instant::now(), gap.clone()));
                 return Ok(gap);
             }
-            Evidence::Undecided { has_lease } => {
+            Evidence::Undecided { released } => {
                 if let Some((at, gap)) = &self.deployments
                     && at.elapsed() < SLOW_INTERVAL
                 {
                     return Ok(gap.clone());
                 }
-                let gap = leader::read_deployments(cluster, has_lease, now).await?;
+                let gap = leader::read_deployments(cluster, released, now).await?;
                 self.deployments = Some((Instant::now(), gap.clone()));
                 return Ok(gap);
             }

@@ -28,7 +28,7 @@ fn where_no_reconciler_leads_the_fleet_and_a_node_report_it_once() {
     for size in [(80, 24), (120, 40)] {
         for mut model in [fleet(Options { size, ..options() }), node(Options { size, ..options() })] {
             assert_eq!(count(&model, "No nm-reconciler leads"), 0);
-            send(&mut model, Message::Leader(Some(LeaderGap::Released)));
+            send(&mut model, Message::Leader(Some(LeaderGap::Released { at: now() })));
             assert_eq!(count(&model, "No nm-reconciler leads"), 1, "{}", text(&model));
             assert_eq!(count(&model, "kubectl nm doctor"), 1, "{}", text(&model));
             send(&mut model, Message::Leader(None));
@@ -65,7 +65,7 @@ fn where_nothing_is_installed_that_is_reported_while_a_node_waits_for_its_mainte
 #[test]
 fn where_the_data_is_old_only_that_is_reported() {
     let mut model = fleet(options());
-    send(&mut model, Message::Leader(Some(LeaderGap::Released)));
+    send(&mut model, Message::Leader(Some(LeaderGap::Released { at: now() })));
     let lost = WatchState::Lost { since: now(), error: String::from("no route") };
     set_watch(&mut model, WatchKind::Maintenances, lost);
     assert_eq!((count(&model, "no route"), count(&model, "leads")), (1, 0), "{}", text(&model));

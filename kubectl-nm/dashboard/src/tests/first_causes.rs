@@ -11,8 +11,8 @@ use nm_core::explain::remedy::Remedy;
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::maintenance::roll::{RollRunners, STATE};
 use nm_core::plan::leader::LeaderGap;
-use nm_core::testing::objects::{running, with_status};
-use nm_shared::PodReference;
+use nm_core::testing::objects::{running, timed_out, with_status};
+use nm_shared::{Phase, PodReference};
 use serde_json::json;
 
 use crate::message::{Effect, Message};
@@ -176,17 +176,14 @@ fn the_time_that_is_left_is_that_of_the_moment_when_it_is_drawn() {
 
 #[test]
 fn what_blocks_a_drain_that_has_timed_out_is_not_all_that_has_to_be_done() {
-    let advice = |phase: &str| {
-        let mut status = running(40, &[("cart-0", "m")]);
-        status["phase"] = json!(phase);
-        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
-            "lastTransitionTime": now()}]);
-        let object = with_status("worker-07", status);
+    let advice = |phase: Phase| {
+        let mut object = timed_out("worker-07", running(40, &[("cart-0", "m")]));
+        object.status.as_mut().unwrap().phase = Some(phase);
         remedy_of_blocked(&object, &RollRunners::default(), "kubectl", now()).unwrap().1.advice
     };
     let continues = "; then remove the timeout, and the drain continues";
-    assert!(advice("Failed").ends_with(continues), "{}", advice("Failed"));
-    assert!(!advice("Running").contains("timeout"), "{}", advice("Running"));
+    assert!(advice(Phase::Failed).ends_with(continues), "{}", advice(Phase::Failed));
+    assert!(!advice(Phase::Running).contains("timeout"), "{}", advice(Phase::Running));
 }
 
 /// What is read of a budget that guards `shop/cart-0` and allows its eviction by now.
@@ -225,11 +222,8 @@ fn an_eviction_is_retried_only_while_nm_reconciler_leads() {
 fn what_blocked_a_drain_that_has_timed_out_and_is_over_is_shown_with_what_continues_the_drain() {
     let mut model = node(options());
     let mut status = running(40, &[("cart-0", "m")]);
-    status["phase"] = json!("Failed");
     status["blockedPods"][0]["budget"] = json!({"name": "cart"});
-    status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
-        "lastTransitionTime": now()}]);
-    let failed = with_status("worker-07", status);
+    let failed = timed_out("worker-07", status);
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(failed))));
     send(&mut model, read(allowing("worker-07")));
     let (why, remedy) = model.remedy().unwrap();
@@ -301,11 +295,8 @@ fn what_is_said_of_a_pod_follows_its_status_without_another_read() {
     let mut model = node(options());
     send(&mut model, read(allowing("worker-07")));
     let mut status = running(40, &[("cart-0", "m")]);
-    status["phase"] = json!("Failed");
-    status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
-        "lastTransitionTime": now()}]);
     status["blockedPods"][0]["budget"] = json!({"name": "cart"});
-    let failed = Arc::new(with_status("worker-07", status));
+    let failed = Arc::new(timed_out("worker-07", status));
     send(&mut model, Message::Maintenances(WatchChange::Applied(failed)));
     let advice = model.remedy().unwrap().1.advice;
     assert_eq!(advice, "What blocked the drain is over: remove the timeout, and the drain continues");

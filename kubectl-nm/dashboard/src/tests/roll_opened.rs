@@ -107,7 +107,7 @@ fn a_roll_of_which_a_node_needs_a_leader_says_that_nobody_leads() {
     show_paused(&mut model, false);
     let words = "No nm-reconciler leads: the last one has released its lease.";
     assert!(!text(&model).contains(words));
-    model.leader_gap = Some(LeaderGap::Released);
+    model.leader_gap = Some(LeaderGap::Released { at: now() });
     assert!(text(&model).contains(words), "{}", text(&model));
     press(&mut model, KeyCode::Enter);
     let (lines, _) = model.opened_lines().unwrap();
@@ -118,7 +118,7 @@ fn a_roll_of_which_a_node_needs_a_leader_says_that_nobody_leads() {
     press(&mut model, KeyCode::Esc);
     model.leader_gap = Some(LeaderGap::NotInstalled);
     assert!(!text(&model).contains("No nm-reconciler"), "something drains the node");
-    model.leader_gap = Some(LeaderGap::Released);
+    model.leader_gap = Some(LeaderGap::Released { at: now() });
     show_paused(&mut model, true);
     assert!(!text(&model).contains(words), "a paused drain needs none");
 }

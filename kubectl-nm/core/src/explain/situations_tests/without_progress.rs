@@ -4,15 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::Leadership;
+use crate::testing::objects::timed_out;
 
 #[test]
 fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
     let failed = |situation: &Situation, suspend: bool| {
-        let mut status = blocked_status("shop");
-        status["phase"] = json!("Failed");
-        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
-            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
-        let mut object = with_status("n1", status);
+        let mut object = timed_out("n1", blocked_status("shop"));
         object.spec.suspend = suspend;
         explained(&object, &situation.facts())
     };
@@ -38,12 +35,9 @@ fn a_drain_that_failed_says_what_blocked_it_and_what_blocks_it_now() {
 fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_needs_nothing_else() {
     let causes_with = |granted: Option<bool>, tried: Value| {
         let mut status = blocked_status("shop");
-        status["phase"] = json!("Failed");
         status["blockedPods"][0]["surge"] = tried;
-        status["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
-            "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
-        let mut object = with_status("n1", status);
-        object.spec.drain = Some(parse(&json!({"surge": "WhenBlocked"})));
+        let mut object = timed_out("n1", status);
+        object.spec.drain = Some(parse(&json!({"surge": "WhenBlocked", "timeoutSeconds": 60})));
         let facts = ClusterFacts { is_surge_granted: granted, ..never("minAvailable", json!(1), 1).facts() };
         explained(&object, &facts)
     };
@@ -65,11 +59,7 @@ fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_ne
 
 #[test]
 fn a_drain_that_failed_while_pods_waited_for_their_turn_says_what_will_block_them() {
-    let mut object = waiting_for_their_turn();
-    object.status.as_mut().unwrap().phase = Some(nm_shared::Phase::Failed);
-    let timed_out = json!([{"type": "Drained", "status": "False", "reason": "TimedOut", "message": "it took too long",
-        "lastTransitionTime": "2026-01-02T03:05:05Z"}]);
-    object.status.as_mut().unwrap().conditions = parse(&timed_out);
+    let object = timed_out("n1", serde_json::to_value(waiting_for_their_turn().status).unwrap());
     let continues = "emove the timeout, and the drain continues";
     let stuck = explained(&object, &beside(crashing("web-2", "n2", 1, "Error")).facts());
     assert_eq!(stuck[0].advice, format!("First fix what blocks the pods; then r{continues}"));
