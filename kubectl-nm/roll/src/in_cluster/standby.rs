@@ -37,6 +37,7 @@ pub async fn wait_until_resumed(
     let mut cache = MaintenanceCache::default();
     let mut updates = watch_current_maintenances(cluster, WatchPolicy::LONG_COMMAND).chain(pending());
     let mut ticks = interval(CHECK_INTERVAL);
+    let mut written: Option<RollRecord> = None;
     loop {
         tokio::select! {
             Some(update) = updates.next() => if let WatchUpdate::Change(change) = update? {
@@ -61,11 +62,16 @@ pub async fn wait_until_resumed(
             }
             None => false,
         };
-        if !is_stored || last.asked || is_due(&last, Timestamp::now()) {
+        let unseen = written.as_ref().filter(|written| written.revision > last.revision);
+        let beats = match unseen {
+            Some(unseen) => is_due(unseen, Timestamp::now()),
+            None => !is_stored || last.asked || is_due(&last, Timestamp::now()),
+        };
+        if beats {
             match beat(cluster, &roll, me, &last).await {
                 // The watch shows soon that the roll is gone, and perhaps who has aborted it.
                 Err(error) if is_shown && matches!(error.above(), Some(RollError::Unknown(_))) => {}
-                written => written?,
+                record => written = record?.or(written),
             }
         }
     }
@@ -85,12 +91,17 @@ fn stored<'a>(roll: &'a Roll, last: &RollRecord) -> Option<&'a RollRecord> {
 
 /// Writes a heartbeat to the stored record or, if that was deleted, to the last one that this program knows, which is stored again.
 /// Nothing is written if there is nothing to wait for any more: the watch shows that soon. If the API server does not respond, a
-/// later heartbeat is written.
+/// later heartbeat is written. Returns the record that was written.
 ///
 /// # Errors
 ///
 /// If the roll is gone ([`RollError::Unknown`]), if one of its records is not valid, or if the API server refuses the request.
-async fn beat(cluster: &Cluster, known: &Roll, me: &Runner, last: &RollRecord) -> Result<(), Error> {
+async fn beat(
+    cluster: &Cluster,
+    known: &Roll,
+    me: &Runner,
+    last: &RollRecord,
+) -> Result<Option<RollRecord>, Error> {
     let written = store::replace_record(cluster, &known.name, |roll| {
         if !roll.is_same(known) {
             return Err(RollError::Unknown(known.name.clone()).into());
@@ -102,9 +113,13 @@ async fn beat(cluster: &Cluster, known: &Roll, me: &Runner, last: &RollRecord) -
         let runner = Some(Runner { at: Timestamp::now(), ..me.clone() });
         Ok(RollRecord { asked: false, runner, ..record.next() })
     });
-    let Err(error) = written.await else { return Ok(()) };
-    let is_contended = matches!(error.above(), Some(RollError::Contended));
-    if is_contended || error.is_waited_for() { Ok(()) } else { Err(error) }
+    match written.await {
+        Ok((_, record)) => Ok(Some(record)),
+        Err(error) if matches!(error.above(), Some(RollError::Contended)) || error.is_waited_for() => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

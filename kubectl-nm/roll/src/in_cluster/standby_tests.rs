@@ -133,3 +133,14 @@ async fn a_roll_that_the_watch_does_not_show_is_over_if_it_is_not_stored() {
     let error = written(Vec::new(), Vec::new()).await.unwrap_err();
     assert!(matches!(error.above(), Some(RollError::Unknown(_))), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_the_watch_is_behind_a_heartbeat_is_written_once() {
+    let (cluster, mut received) = behind(halted_objects().into(), halted_objects().into());
+    let (me, mut keeper) = (me(), HistoryKeeper::new());
+    let roll = Roll::find("r", &halted_objects().map(Arc::new)).unwrap().unwrap();
+    let wait = wait_until_resumed(&cluster, roll, &me, halted(5), &mut keeper);
+    tokio::time::timeout(10 * CHECK_INTERVAL, wait).await.unwrap_err();
+    let written = std::iter::from_fn(|| received.try_recv().ok()).filter(|(method, ..)| method == "PATCH");
+    assert_eq!(written.count(), 1);
+}
