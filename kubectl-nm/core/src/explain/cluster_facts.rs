@@ -234,6 +234,14 @@ pub struct Workload {
 }
 
 impl ClusterFacts {
+    /// Whether the kubelet of a node is known not to report any more.
+    pub(super) fn is_silent(&self, name: &str) -> bool {
+        let nodes = self.nodes.iter().flat_map(|nodes| nodes.iter().flatten());
+        let read = nodes.filter(|node| node.metadata.name.as_deref() == Some(name)).find_map(UnreadyNode::of);
+        let unready = read.as_ref().or_else(|| self.unready.get(name));
+        unready.is_some_and(|unready| unready.message.is_none())
+    }
+
     /// The pods that budgets count on, those of surges, and those of workloads that are down.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         let guarded = self.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();

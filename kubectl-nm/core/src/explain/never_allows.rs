@@ -1,23 +1,14 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
+use nm_shared::{BlockReason, BlockedPod, BudgetFacts};
+
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::unsatisfiable_budget::{Demand, NeverAllows, SurgeGrant};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
-
-/// What a surge of nm-reconciler needs, after an advice.
-fn surge_needs(grant: SurgeGrant) -> &'static str {
-    match grant {
-        SurgeGrant::Granted => "",
-        SurgeGrant::Missing => "; this needs `kubectl nm install --grant surge` first",
-        SurgeGrant::Unknown => {
-            "; unless it is granted already, this needs `kubectl nm install --grant surge`"
-        }
-    }
-}
 
 /// A change of the budget with which it allows evictions.
 struct Change {
@@ -123,7 +114,7 @@ impl Words<'_> {
         if let Some(grant) = never.surge {
             advice = format!(
                 "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them{}",
-                surge_needs(grant)
+                self.surge_terms(grant)
             );
             commands.push(self.surge());
         }
@@ -133,9 +124,9 @@ impl Words<'_> {
     /// Of some of several workloads, an eviction leaves no pod.
     fn only_pods(&self, never: &NeverAllows) -> (String, Vec<String>) {
         if let Some(grant) = never.surge {
-            let needs = surge_needs(grant);
+            let terms = self.surge_terms(grant);
             let advice = format!(
-                "Let the Deployments replace their pods before they leave, which restarts all of them{needs}"
+                "Let the Deployments replace their pods before they leave, which restarts all of them{terms}"
             );
             return (advice, vec![self.surge()]);
         }
@@ -152,8 +143,8 @@ impl Words<'_> {
 
     fn only_pod(&self, never: &NeverAllows) -> (String, Vec<String>) {
         if let Some(grant) = never.surge {
-            let needs = surge_needs(grant);
-            let advice = format!("Let the Deployment replace its only pod before the pod leaves{needs}");
+            let terms = self.surge_terms(grant);
+            let advice = format!("Let the Deployment replace its only pod before the pod leaves{terms}");
             return (advice, vec![self.surge()]);
         }
         let cost = if never.is_unmanaged {
@@ -252,6 +243,34 @@ impl Words<'_> {
 
     fn edited_budgets(&self) -> Vec<String> {
         self.each_budget(|namespace, budget| format!("-n {namespace} edit pdb {budget}"))
+    }
+
+    /// What else a surge does, and what it needs, after an advice.
+    fn surge_terms(&self, grant: SurgeGrant) -> String {
+        let is_other = |pod: &&BlockedPod| {
+            let is_of_cause = |budget: &BudgetFacts| {
+                self.budgets.iter().any(|it| it.namespace == pod.namespace && it.name == budget.name)
+            };
+            pod.reason == BlockReason::DisruptionBudget && !pod.facts.budget.as_ref().is_some_and(is_of_cause)
+        };
+        let others: Vec<String> =
+            self.blocked.iter().filter(is_other).map(|pod| pod.reference().to_string()).collect();
+        let also = if others.is_empty() {
+            String::new()
+        } else {
+            format!(
+                ". The setting also applies to other pods of the node that budgets block: {}",
+                first_names(&others)
+            )
+        };
+        let needs = match grant {
+            SurgeGrant::Granted => "",
+            SurgeGrant::Missing => "; this needs `kubectl nm install --grant surge` first",
+            SurgeGrant::Unknown => {
+                "; unless it is granted already, this needs `kubectl nm install --grant surge`"
+            }
+        };
+        format!("{needs}{also}")
     }
 
     /// The command that lets Deployments replace pods first in this maintenance.

@@ -4,6 +4,7 @@ use crate::args::duration::age;
 use crate::explain::cause_wording::{RECENTLY, Words};
 use crate::explain::first_cause::Subject;
 use crate::explain::obstacle::Obstacle;
+use crate::explain::remedy::never_ends;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::shortened::{beginning, last_causes};
 use crate::terminal::text::counted;
@@ -32,15 +33,19 @@ pub fn previous_log(container: &str) -> String {
 impl Words<'_> {
     /// Whether the pods are on their way to become Ready, in the time that this may take.
     pub(super) fn only_starts(&self, obstacle: &Obstacle) -> bool {
-        let has_just_begun = |subject: &Subject| {
-            subject.starting_since.is_some_and(|since| self.now.duration_since(since) < RECENTLY)
-        };
         match obstacle {
             // The kubelet restarts a container whose startup probe fails too often.
             Obstacle::StartupProbe { .. } => self.subjects.iter().all(|subject| subject.restarts == 0),
             Obstacle::FirstProbe { .. } => true,
-            obstacle => obstacle.is_start() && self.subjects.iter().all(has_just_begun),
+            obstacle => obstacle.is_start() && self.have_just_begun(),
         }
+    }
+
+    fn have_just_begun(&self) -> bool {
+        let has_just_begun = |subject: &Subject| {
+            subject.starting_since.is_some_and(|since| self.now.duration_since(since) < RECENTLY)
+        };
+        self.subjects.iter().all(has_just_begun)
     }
 
     /// What keeps the pods from being Ready, as a sentence without its full stop.
@@ -87,6 +92,9 @@ impl Words<'_> {
             Obstacle::Sandbox(message) => {
                 format!("{pods}{on_node}: the pod sandbox cannot be created{}", quoted(message))
             }
+            Obstacle::ReadinessProbe { container, message } if self.have_just_begun() => {
+                format!("{}: container {container} is not ready yet{}", self.starting(), quoted(message))
+            }
             Obstacle::ReadinessProbe { container, message } => {
                 format!("{pods}{on_node}: container {container} runs and is not ready{}", quoted(message))
             }
@@ -106,6 +114,9 @@ impl Words<'_> {
                     "{pods}{on_node}: the containers are ready, the readiness gates {} are not",
                     gates.join(", ")
                 )
+            }
+            Obstacle::SilentNode(node) if self.subjects.iter().any(|subject| subject.deadline.is_some()) => {
+                never_ends(&pods, be, node)
             }
             Obstacle::SilentNode(node) => {
                 format!("{pods} {be} not Ready, because node {node} does not report")
@@ -188,6 +199,10 @@ impl Words<'_> {
             Obstacle::Sandbox(_) => {
                 ("Check the network plugin and the container runtime of the node", describe())
             }
+            Obstacle::ReadinessProbe { container, .. } if self.have_just_begun() => (
+                "Wait until it is ready; if that takes longer than usual, its log shows why",
+                logs(container, ""),
+            ),
             Obstacle::ReadinessProbe { container, .. } => {
                 ("Find out from its log why the container is not ready", logs(container, ""))
             }
@@ -223,12 +238,25 @@ impl Words<'_> {
         match self.subjects {
             [only] => one(only),
             several => {
-                let latest = several.iter().filter_map(|subject| subject.deadline).max();
-                let left =
-                    latest.map(|latest| latest.duration_since(self.now).as_secs()).filter(|left| *left > 0);
-                let left =
-                    left.map(|left| format!(": at most {} of their grace periods are left", age(left)));
-                format!("{} are terminating{}", self.subjects(), left.unwrap_or_default())
+                let left = several.iter().filter_map(|subject| subject.deadline);
+                let left = left.map(|deadline| deadline.duration_since(self.now).as_secs());
+                let (left, over): (Vec<i64>, Vec<i64>) = left.partition(|left| *left > 0);
+                let over_for = over.iter().min().map(|over| age(-over));
+                let grace = match (left.iter().max().map(|left| age(*left)), over_for) {
+                    (None, None) => String::new(),
+                    (Some(left), None) => format!(": at most {left} of their grace periods are left"),
+                    (None, Some(over)) => format!(": their grace periods ended up to {over} ago"),
+                    (Some(left), Some(over_for)) => {
+                        let ended = match over.len() {
+                            1 => format!("the grace period of 1 of them ended {over_for} ago"),
+                            count => {
+                                format!("the grace periods of {count} of them ended up to {over_for} ago")
+                            }
+                        };
+                        format!(": {ended}, and at most {left} of those of the others are left")
+                    }
+                };
+                format!("{} are terminating{grace}", self.subjects())
             }
         }
     }

@@ -152,7 +152,7 @@ pub async fn read_wanted(
     if facts.budgets.values().any(|guarded| guarded.may_surge) {
         facts.is_surge_granted = read_grant(cluster, Grant::Surge).await;
     }
-    if needs_nodes(&facts) {
+    if needs_nodes(&facts, now) {
         read_nodes(cluster, &mut facts).await;
     }
     facts
@@ -218,10 +218,13 @@ pub(super) fn is_unschedulable(pod: &Pod) -> bool {
     matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_)))
 }
 
-/// Whether a pod fits no node, or whether it matters if another one would.
-fn needs_nodes(facts: &ClusterFacts) -> bool {
+/// Whether a pod fits no node, or whether it matters if another one would; or whether the node of a pod may be off, as the pod
+/// should have terminated by now.
+fn needs_nodes(facts: &ClusterFacts, now: Timestamp) -> bool {
     let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
-    facts.pods().any(is_unschedulable) || budgets.any(is_unsatisfiable)
+    let is_overdue =
+        |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().is_some_and(|deadline| deadline.0 < now);
+    facts.pods().any(|pod| is_unschedulable(pod) || is_overdue(pod)) || budgets.any(is_unsatisfiable)
 }
 
 /// Whether a budget that has pods can never allow an eviction.

@@ -169,6 +169,11 @@ pub(super) fn node_not_ready() -> String {
     format!("Delete it if it will not return. {}", node_is_off())
 }
 
+/// That the node of terminating pods, whose names these are, does not report.
+pub(super) fn never_ends(pods: &str, be: &str, node: &str) -> String {
+    format!("{pods} {be} terminating, but node {node} is not Ready: no kubelet confirms that")
+}
+
 fn node_is_off() -> String {
     format!(
         "Only if you have verified that the machine is off, and not merely unreachable, add the taint {OUT_OF_SERVICE}: \
@@ -350,7 +355,7 @@ pub(super) fn subject_and_reason(
         }
         BlockReason::NodeNotReady => {
             let node = facts.node.as_deref()?;
-            Some(format!("{names} {is} terminating, but node {node} is not Ready: no kubelet confirms that"))
+            Some(never_ends(&names, is, node))
         }
         BlockReason::KeepsReturning if pods.len() == 1 => Some(format!("{names} {message}")),
         BlockReason::KeepsReturning => Some(format!("{names}: each {message}")),

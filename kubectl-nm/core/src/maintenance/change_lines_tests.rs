@@ -108,7 +108,7 @@ fn every_pod_is_reported_only_on_request() {
             none.clone(),
             turn,
             vec![format!(
-                "waiting shop/cart-1 since {since}: BudgetTurn: budget cart allows the next eviction when 1 more of its pods is Ready"
+                "waiting shop/cart-1 since {since}: BudgetTurn: budget cart allows the next eviction when it has 1 more Ready pod"
             )],
         ),
         (
@@ -146,9 +146,9 @@ fn a_pod_that_waits_for_its_budget_is_no_news_but_for_the_end_of_its_block() {
     };
     assert_eq!(
         progress(4, 0),
-        "BudgetTurn: budget cart allows the next eviction when 1 more of its pods is Ready"
+        "BudgetTurn: budget cart allows the next eviction when it has 1 more Ready pod"
     );
-    let many = "BudgetTurn: budget cart allows the next eviction when 3 more of its pods are Ready, after 2 other pods of the node";
+    let many = "BudgetTurn: budget cart allows the next eviction when it has at least 2 more Ready pods, after 2 other pods of the node";
     assert_eq!(progress(2, 2), many);
     let replaced = "BudgetTurn: budget cart allows the next eviction when evicted pods have been replaced, after 1 other pod of the node";
     assert_eq!(progress(5, 1), replaced);

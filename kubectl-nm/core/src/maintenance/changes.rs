@@ -186,8 +186,8 @@ pub fn attached_volume(volume: &AttachedVolume) -> Line {
     }
 }
 
-/// `Completing, evicted at 2026-01-02T04:04:05Z`, or `BudgetTurn: budget cart allows the next eviction when 1 more of its pods is
-/// Ready`.
+/// `Completing, evicted at 2026-01-02T04:04:05Z`, or `BudgetTurn: budget cart allows the next eviction when it has 1 more
+/// Ready pod`.
 pub fn wait_progress(pod: &WaitingPod) -> String {
     let reason = pod.reason.as_str();
     match (&pod.until, pod.reason) {
@@ -209,28 +209,31 @@ pub fn wait_in_short(pod: &WaitingPod) -> String {
     }
     let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) else { return wait_progress(pod) };
     let when = match missing(budget) {
-        Some(1) => "1 more Ready pod needed".to_owned(),
-        Some(missing @ 2..) => format!("{missing} more Ready pods needed"),
-        _ => "evicted pods are being replaced".to_owned(),
+        Some(missing) => format!("{missing} needed"),
+        None => "evicted pods are being replaced".to_owned(),
     };
     let after = if pod.ahead > 0 { format!(", {} before it", pod.ahead) } else { String::new() };
     format!("budget {}: {when}{after}", budget.name)
 }
 
-/// How many more of its pods a budget needs Ready before it allows an eviction.
-fn missing(budget: &BudgetFacts) -> Option<i32> {
-    Some(budget.desired_healthy? + 1 - budget.current_healthy?)
+/// `1 more Ready pod`: what a budget needs before it allows an eviction. Where it has fewer than it requires, a pod that is not
+/// Ready needs one less than the others.
+fn missing(budget: &BudgetFacts) -> Option<String> {
+    match budget.desired_healthy? - budget.current_healthy? {
+        0 => Some(String::from("1 more Ready pod")),
+        lacking @ 1.. => Some(format!("at least {}", counted(lacking, "more Ready pod"))),
+        _ => None,
+    }
 }
 
-/// `budget cart allows the next eviction when 1 more of its pods is Ready, after 2 other pods of the node`. Which pod is next
-/// is not known: pods of other nodes may wait for the budget, too.
+/// `budget cart allows the next eviction when it has 1 more Ready pod, after 2 other pods of the node`. Which pod is next is not
+/// known: pods of other nodes may wait for the budget, too.
 fn budget_turn(pod: &WaitingPod) -> String {
     let name =
         pod.budget.as_ref().map_or_else(|| "its budget".to_owned(), |it| format!("budget {}", it.name));
     let when = match pod.budget.as_ref().and_then(missing) {
-        Some(1) => "when 1 more of its pods is Ready".to_owned(),
-        Some(missing @ 2..) => format!("when {missing} more of its pods are Ready"),
-        _ => "when evicted pods have been replaced".to_owned(),
+        Some(missing) => format!("when it has {missing}"),
+        None => "when evicted pods have been replaced".to_owned(),
     };
     let after = match pod.ahead {
         ..=0 => String::new(),

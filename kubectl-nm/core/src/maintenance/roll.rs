@@ -219,7 +219,7 @@ fn parse<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &str) -> Opt
     serde_json::from_str(object.metadata.annotations.as_ref()?.get(annotation)?).ok()
 }
 
-/// What the roll of a drained node does with it: `roll kernel runs its action`. None if its roll does nothing, or if
+/// What the roll of a drained node does with it: `roll kernel has started its action`. None if its roll does nothing, or if
 /// it is part of
 /// none.
 pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
@@ -229,10 +229,10 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Confirming => "needs a confirmation",
         Step::Acting if seen.step_action().is_none() => "has not started its action",
         Step::Acting if seen.has_failed() => "stopped because its action failed",
-        Step::Acting => "runs its action",
+        Step::Acting => "has started its action",
         Step::Finishing if seen.step_action().is_none() => "has not started its --after action",
         Step::Finishing if seen.has_failed() => "stopped because its --after action failed",
-        Step::Finishing => "runs its --after action",
+        Step::Finishing => "has started its --after action",
         Step::Rejoining => "waits for the node to return",
         Step::Checking => "checks it",
         Step::Planned
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(failed.as_deref(), Some("roll k2 stopped because its action failed"));
         let running = json!({"step": "Acting", "action": {"attempt": 1, "state": "running"}});
         let running = roll_progress(&object(NODE, &running));
-        assert_eq!(running.as_deref(), Some("roll k2 runs its action"));
+        assert_eq!(running.as_deref(), Some("roll k2 has started its action"));
         let failed = json!({"step": "Finishing", "action": {"attempt": 1, "state": "succeeded"},
             "after": {"attempt": 1, "state": {"failed": "exit code 1"}}});
         let failed = roll_progress(&object(NODE, &failed));
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(at("Finishing").as_deref(), Some("roll k2 has not started its --after action"));
         let running = json!({"step": "Finishing", "after": {"attempt": 1, "state": "running"}});
         let running = roll_progress(&object(NODE, &running));
-        assert_eq!(running.as_deref(), Some("roll k2 runs its --after action"));
+        assert_eq!(running.as_deref(), Some("roll k2 has started its --after action"));
         assert_eq!(at("Draining"), None);
         assert_eq!(roll_progress(&requested("n1")), None);
     }

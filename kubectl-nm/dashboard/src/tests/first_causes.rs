@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_core::client::watch_stream::WatchChange;
@@ -20,7 +21,7 @@ use crate::model::Model;
 use crate::model::panes::advice::remedy_of_blocked;
 use crate::objects::replacements::{ReplacementChange, ReplacementScope};
 use crate::tests::replacements::{replica, report};
-use crate::tests::scenes::{empty, node, now, options, send};
+use crate::tests::scenes::{empty, node, now, options, press, send};
 use crate::update::causes::known_of;
 
 fn cart() -> PodReference {
@@ -283,11 +284,29 @@ fn no_pod_of_an_open_node_is_to_be_deleted_while_a_hook_holds_the_drain() {
     status["hold"] = json!({"since": now(), "hooks": [{"name": "db", "owner": "dba"}]});
     let held = with_status("worker-07", status);
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(held))));
+    assert!(model.remedy().unwrap().1.advice.starts_with("The owner of the hook removes it"));
+    press(&mut model, KeyCode::Down);
+    press(&mut model, KeyCode::Up);
     let (_, remedy) = model.remedy().unwrap();
     assert_eq!(
         remedy.advice,
         "Once the hook is removed, delete the pod if you no longer need it: no controller replaces it"
     );
+}
+
+#[test]
+fn what_holds_the_whole_drain_comes_before_its_pods_until_the_user_chooses_one() {
+    let mut model = node(options());
+    let mut status = running(40, &[("cart-0", "m")]);
+    status["conditions"] = json!([{"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
+        "lastTransitionTime": now()}]);
+    let mut paused = with_status("worker-07", status);
+    paused.spec.suspend = true;
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(paused))));
+    let command = |model: &Model| model.remedy().unwrap().1.command;
+    assert_eq!(command(&model), "kubectl nm resume worker-07");
+    press(&mut model, KeyCode::Down);
+    assert_ne!(command(&model), "kubectl nm resume worker-07");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
         let alone = self::shown(vec![of_roll("node-09", planned(), "Planned", Some(state))], 145, 24);
         assert!(alone.contains("kubectl nm roll status k2"), "{alone}");
         // Its program has ended, and its command with it.
-        let acting = if is_run { "roll k2 runs its action" } else { "nobody runs roll k2 now" };
+        let acting = if is_run { "roll k2 has started its action" } else { "nobody runs roll k2 now" };
         assert!(shown.contains(acting), "{shown}");
     }
 }
@@ -113,7 +113,7 @@ fn a_node_that_waits_for_a_paused_roll_names_who_paused_it() {
     for node in ["node-07", "node-08", "node-09"] {
         assert!(why(node).contains("roll k2 is paused by bob@desk 12m ago"), "{shown}");
     }
-    assert!(why("node-10").contains("roll k2 runs its action"), "an action continues: {shown}");
+    assert!(why("node-10").contains("roll k2 has started its action"), "an action continues: {shown}");
     assert!(shown.contains("kubectl nm roll resume k2"), "{shown}");
 }
 

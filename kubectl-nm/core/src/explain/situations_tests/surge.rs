@@ -243,3 +243,19 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
         assert!(advice.starts_with(agrees), "{path}: {advice}");
     }
 }
+
+#[test]
+fn the_setting_that_replaces_one_pod_first_names_the_other_pods_that_it_applies_to() {
+    let mut status = blocked_status("shop");
+    let of_another = |name: &str, reason: &str, budget: &str| {
+        json!({"namespace": "pay", "name": name, "reason": reason, "message": "m", "since": "2026-01-02T03:04:05Z",
+            "attempts": 3, "budget": {"name": budget}})
+    };
+    let pods = status["blockedPods"].as_array_mut().unwrap();
+    pods.extend([of_another("api-0", "DisruptionBudget", "web"), of_another("bare", "Unmanaged", "")]);
+    let facts = ClusterFacts { is_surge_granted: Some(true), ..never("minAvailable", json!(1), 1).facts() };
+    let causes = explained(&with_status("n1", status), &facts);
+    let advice = "Let the Deployment replace its only pod before the pod leaves. The setting also applies to other pods of the \
+                  node that budgets block: pay/api-0";
+    assert!(causes.iter().any(|cause| cause.advice == advice), "{causes:#?}");
+}

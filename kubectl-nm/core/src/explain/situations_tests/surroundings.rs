@@ -160,6 +160,65 @@ fn pods_of_a_node_that_is_not_ready_cannot_terminate_and_nobody_is_to_wait_for_t
 }
 
 #[test]
+fn a_pod_that_terminates_on_a_node_that_is_off_is_not_waited_for_on_another_node() {
+    let off = |status: &str| {
+        let conditions = json!([{"type": "Ready", "status": status, "message": "kubelet stopped"}]);
+        edited(node("n2", json!({})), "/status/conditions", conditions)
+    };
+    let overdue =
+        || edited(terminating("2026-01-02T03:06:00Z"), "/status/conditions/0/status", json!("False"));
+    for (status, what, command) in [
+        (
+            "Unknown",
+            "shop/web-2 is terminating, but node n2 is not Ready: no kubelet confirms that.",
+            "kubectl describe node n2",
+        ),
+        ("False", "shop/web-2 is terminating: its grace period ended 85s ago.", DESCRIBE),
+    ] {
+        let facts = Situation { nodes: vec![off(status)], ..beside(overdue()) }.facts();
+        let causes = explained(&with_status("n1", blocked_status("shop")), &facts);
+        let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+        assert_eq!((cause.what[1].as_str(), cause.commands[0].as_str()), (what, command));
+    }
+}
+
+#[test]
+fn pods_that_terminate_for_too_long_are_not_hidden_by_one_that_has_time_left() {
+    let pods = |deadlines: &[&str]| {
+        let pod = |(at, deadline): (usize, &&str)| {
+            parse(&edited(terminating(deadline), "/metadata/name", json!(format!("web-{at}"))))
+        };
+        let refs: Vec<Value> = (0..deadlines.len())
+            .map(|at| json!({"namespace": "shop", "name": format!("web-{at}")}))
+            .collect();
+        let object = with_status(
+            "n1",
+            json!({"phase": "Running", "podCounts": {"terminating": refs.len()}, "pendingPodsRefs": refs}),
+        );
+        let terminating = Ok(deadlines.iter().enumerate().map(pod).collect());
+        let facts =
+            ClusterFacts { terminating: [("n1".to_owned(), terminating)].into(), ..ClusterFacts::default() };
+        explained(&object, &facts)[0].what[0].clone()
+    };
+    let (soon, over, long_over) = ("2026-01-02T03:07:42Z", "2026-01-02T03:07:06Z", "2026-01-02T03:06:45Z");
+    for (deadlines, grace) in [
+        (vec![soon, soon], "at most 17s of their grace periods are left"),
+        (vec![over, long_over], "their grace periods ended up to 40s ago"),
+        (
+            vec![soon, over],
+            "the grace period of 1 of them ended 19s ago, and at most 17s of those of the others are left",
+        ),
+        (
+            vec![soon, over, long_over],
+            "the grace periods of 2 of them ended up to 40s ago, and at most 17s of those of the others are left",
+        ),
+    ] {
+        let what = pods(&deadlines);
+        assert!(what.ends_with(&format!("are terminating: {grace}.")), "{what}");
+    }
+}
+
+#[test]
 fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
     let budget = |name: &str| json!({"name": name, "desiredHealthy": 1, "currentHealthy": 2});
     let pod = |name: &str| {

@@ -74,6 +74,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
     let first_probe = "shop/web-2 has been starting on n2 for 85s: the readiness probe of container app (initialDelaySeconds 120, \
                        periodSeconds 10) has not succeeded yet.";
     let probing = "shop/web-2 on n2: container app runs and is not ready.";
+    let not_yet = "shop/web-2 has been starting on n2 for 85s: container app is not ready yet.";
     let starting = "shop/web-2 is starting on n2.";
     let waits_for_node = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
     let patch = |spec: &str| format!("kubectl -n shop patch pdb web --type=merge -p '{{\"spec\":{spec}}}'");
@@ -187,7 +188,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "shop/web-2 on n2: container app keeps exiting with exit code 1, 4 restarts so far.",
             "kubectl -n shop logs web-2 -c app --previous",
         ),
-        ("it crashed long ago", beside(between("2026-01-01T03:06:00Z")), probing, LOGS),
+        ("it crashed long ago", beside(between("2026-01-01T03:06:00Z")), not_yet, LOGS),
         (
             "an init container crashes",
             beside(failing_init),
@@ -200,7 +201,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "shop/web-2 is starting on n2: init container migrate runs.",
             "kubectl -n shop logs web-2 -c migrate",
         ),
-        ("a sidecar runs", beside(meshed), probing, LOGS),
+        ("a sidecar runs", beside(meshed), not_yet, LOGS),
         (
             "a missing Secret",
             beside(waiting("CreateContainerConfigError", "secret \"db\" not found")),
@@ -255,7 +256,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a readiness probe that has failed soon",
             warned(delayed(probe()), "Unhealthy", "Readiness probe failed: statuscode: 503"),
-            "shop/web-2 on n2: container app runs and is not ready: Readiness probe failed: statuscode: 503.",
+            "shop/web-2 has been starting on n2 for 85s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
             LOGS,
         ),
         (
@@ -266,11 +267,11 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "",
         ),
         ("a readiness probe whose time is over", beside(runs_since("2026-01-02T03:03:03Z")), probing, LOGS),
-        ("a readiness probe", beside(probe()), probing, LOGS),
+        ("a readiness probe", beside(probe()), not_yet, LOGS),
         (
             "a readiness probe with its event",
             warned(probe(), "Unhealthy", "Readiness probe failed: statuscode: 503"),
-            "shop/web-2 on n2: container app runs and is not ready: Readiness probe failed: statuscode: 503.",
+            "shop/web-2 has been starting on n2 for 85s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
             LOGS,
         ),
         (

@@ -48,6 +48,11 @@ impl OpenNode {
         if self.tree.is_shown { self.selected_in_tree()?.pod() } else { self.pods.rows.selected() }
     }
 
+    /// Whether the user has chosen the selected row.
+    pub(super) fn has_chosen(&self) -> bool {
+        if self.tree.is_shown { self.tree.rows.chosen().is_some() } else { self.pods.rows.chosen().is_some() }
+    }
+
     pub(super) fn selected_in_tree(&self) -> Option<&TreeRow> {
         self.tree.rows.selected().filter(|_| self.tree.is_shown)
     }

@@ -38,10 +38,14 @@ impl Model {
 
     pub(super) fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
         match &self.open {
-            Some(open) => match open.selected_pod() {
-                Some(row) => self.remedy_of_pod(open, row),
-                None => self.remedy_of_replacement(open.selected_in_tree()?),
-            },
+            Some(open) => {
+                let held = self.maintenance().filter(|it| waits(it) && !open.has_chosen());
+                let of_node = held.and_then(|maintenance| self.first_remedy(maintenance));
+                of_node.or_else(|| match open.selected_pod() {
+                    Some(row) => self.remedy_of_pod(open, row),
+                    None => self.remedy_of_replacement(open.selected_in_tree()?),
+                })
+            }
             None => self.remedy_of_node(self.maintenance()?),
         }
     }
@@ -98,7 +102,7 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let first = self.first_cause(maintenance).filter(|_| !first_fixes_pods(maintenance));
+        let first = self.first_remedy(maintenance);
         let blocked = || remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
         let remedy = first.or_else(blocked).or_else(|| self.remedy_of_cause(maintenance));
         remedy.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
@@ -127,8 +131,12 @@ impl Model {
         Some((why, Remedy { advice: advice.to_owned(), command }))
     }
 
-    /// What keeps the maintenance as a whole from continuing, which comes before its pods in `explain`, too.
-    fn first_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+    /// What keeps the maintenance as a whole from continuing, which comes before its pods in `explain`, too. None if its pods have
+    /// to be fixed first.
+    fn first_remedy(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        if first_fixes_pods(maintenance) {
+            return None;
+        }
         let facts = self.known_facts();
         let (kubectl, now) = (&self.options.kubectl, self.now);
         let cause = explanation::of_the_node(maintenance, &Reconcilers::default(), &facts, kubectl, now)?;
