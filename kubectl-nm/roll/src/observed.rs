@@ -316,6 +316,10 @@ impl Observed {
     /// Notes what is first seen of a roll now.
     pub(super) fn note(&mut self, roll: &Roll, record: &RollRecord) {
         self.note_maintenances(roll, record);
+        // Whoever has paused the roll has paused these, too.
+        for node in roll.nodes.iter().filter(|node| !node.drains()) {
+            self.to_pause.remove(node.node());
+        }
         let (now, is_inherited) = (self.now, self.steps.is_empty());
         let steps = roll.nodes.iter().map(|node| {
             let (name, since) = (node.node().to_owned(), node.record.since);

@@ -28,6 +28,24 @@ fn no_action_begins_when_the_last_pods_end_after_the_pause() {
 }
 
 #[test]
+fn a_drain_that_others_have_paused_before_the_program_does_is_not_paused_again() {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Draining);
+    world.pause(true);
+    let suspend = |world: &mut World, suspend: bool| {
+        world.objects.get_mut("n0").unwrap().spec.suspend = suspend;
+        world.decide(0);
+    };
+    // The record is written before the drain is paused.
+    suspend(&mut world, false);
+    suspend(&mut world, true);
+    // Somebody resumes that node alone.
+    suspend(&mut world, false);
+    world.decide(usize::MAX);
+    assert!(world.drains());
+}
+
+#[test]
 fn no_action_begins_for_a_confirmation_that_is_given_during_a_pause() {
     let mut world = World::with(RollSettings { confirm: true, ..settings(&[1], 1) });
     world.run_to("n0", Step::Confirming);
