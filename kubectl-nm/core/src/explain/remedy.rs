@@ -235,15 +235,16 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             "If two pods of the Deployment may run at once, use a rolling update with maxSurge 1 and maxUnavailable 0",
             patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
         ),
-        SurgeObstacle::NoSurge => {
-            ("Allow the Deployment one additional pod", patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?)
-        }
+        SurgeObstacle::NoSurge => (
+            "If one pod more than the replicas of the Deployment may run, set its maxSurge to 1 and maxUnavailable to 0",
+            patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
+        ),
         SurgeObstacle::Unavailable => (
             "Set maxUnavailable of the Deployment to 0, so that it terminates no pod before the replacement is Ready",
             patch("{\"maxUnavailable\":0}")?,
         ),
         SurgeObstacle::Paused => (
-            "Resume the Deployment, which then replaces the pod first",
+            "If its owner agrees, resume the Deployment: it then rolls out what was changed meanwhile, and replaces the pod first",
             of_deployment("rollout resume deployment")?,
         ),
         SurgeObstacle::CreationFailed => (

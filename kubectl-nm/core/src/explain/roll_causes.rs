@@ -158,10 +158,10 @@ fn drained_by_roll(
 fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause {
     let nobody = format!("Nobody runs roll {roll}, {so}");
     let status = roll_command("status", roll, kubectl);
-    match facts.roll_jobs.get(roll) {
+    let cause = match facts.roll_jobs.get(roll) {
         Some(RollJob::Starting(words)) => Cause {
             what: vec![format!("Nobody runs roll {roll} now. {words}.")],
-            advice: String::from("This usually takes a moment; see how far it is"),
+            advice: String::from("The Job starts by itself; see how far it is"),
             commands: vec![status],
             outlook: Outlook::Passes,
             ..Cause::default()
@@ -177,7 +177,8 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
             ..abandoned_by_program(roll, String::new(), status, kubectl)
         },
         None => abandoned_by_program(roll, format!("{nobody}."), status, kubectl),
-    }
+    };
+    Cause { since: facts.rolls.last_sign(roll), ..cause }
 }
 
 fn abandoned_by_program(roll: &str, what: String, status: String, kubectl: &str) -> Cause {
@@ -249,7 +250,7 @@ pub(super) fn suspended(
     if let Some(roll) = roll.filter(|roll| {
         is_planned && (paused.is_none() || is_stuck(roll)) && facts.rolls.is_abandoned(roll, now)
     }) {
-        return Cause { since, ..abandoned(roll, "so the maintenance does not start", facts, kubectl) };
+        return abandoned(roll, "so the maintenance does not start", facts, kubectl);
     }
     let what = match (is_planned, roll, runner) {
         (true, Some(roll), Some(who)) => {

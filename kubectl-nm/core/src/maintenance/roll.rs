@@ -166,6 +166,11 @@ impl RollRunners {
         self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
     }
 
+    /// When a program that runs a roll gave its last sign; none if none has, or if the last one has given up the roll.
+    pub fn last_sign(&self, roll: &str) -> Option<Timestamp> {
+        Some(self.0.get(roll)?.runner.as_ref()?.at)
+    }
+
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
     pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
         self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())

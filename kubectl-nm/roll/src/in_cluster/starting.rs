@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::ListParams;
+use nm_core::args::duration::age;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::client::pod_problem::{is_about_image, pod_problem};
@@ -17,6 +18,12 @@ use serde_json::Value;
 use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
 use crate::finisher::is_seen;
 use crate::record::Roll;
+
+/// In seconds.
+const FIRST_BACK_OFF: i64 = 10;
+
+/// In seconds.
+const MAX_BACK_OFF: i64 = 360;
 
 /// What the Jobs show of those of these rolls that run in the cluster, and that no program is known to run. `all` are the
 /// maintenances of the cluster.
@@ -112,8 +119,21 @@ fn shown(roll: &str, job: &Value, pods: &[Value]) -> RollJob {
     RollJob::Starting(match job["status"]["failed"].as_u64() {
         None | Some(0) => format!("{title} is starting"),
         // A pod that was evicted counts as failed.
-        Some(ended) => format!("{title} is starting again: {ended} of its pods failed or were evicted"),
+        Some(ended) => format!(
+            "{title} is starting again: {ended} of its pods failed or were evicted, so Kubernetes waits up to {} before it creates \
+             the next",
+            age(back_off_seconds(ended))
+        ),
     })
+}
+
+/// How long the Job controller waits at most before it creates the next pod of a Job of which so many have failed
+/// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-backoff-failure-policy>).
+fn back_off_seconds(failed: u64) -> i64 {
+    let doubled = u32::try_from(failed).unwrap_or(u32::MAX).saturating_sub(1);
+    2_i64
+        .checked_pow(doubled)
+        .map_or(MAX_BACK_OFF, |times| times.saturating_mul(FIRST_BACK_OFF).min(MAX_BACK_OFF))
 }
 
 #[cfg(test)]
@@ -141,7 +161,16 @@ mod tests {
             json!({"metadata": {"name": "a"}, "status": {"phase": phase, "containerStatuses": [waiting]}})
         };
         check(0, &Value::Null, "", None);
-        check(2, &Value::Null, " again: 2 of its pods failed or were evicted", None);
+        let again = |count: u64, wait: &str| {
+            let words = format!(
+                " again: {count} of its pods failed or were evicted, so Kubernetes waits up to {wait} before it creates the next"
+            );
+            check(count, &Value::Null, &words, None);
+        };
+        again(1, "10s");
+        again(2, "20s");
+        again(5, "2m40s");
+        again(90, "6m");
         check(0, &pod("Pending", "ContainerCreating"), "", None);
         let why = ": pod a: ImagePullBackOff: no such image";
         check(1, &pod("Pending", "ImagePullBackOff"), why, Some(true));

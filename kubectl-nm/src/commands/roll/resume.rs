@@ -14,7 +14,9 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
 use nm_roll::error::RollError;
+use nm_roll::finisher::is_seen;
 use nm_roll::in_cluster::runner_job;
+use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::RollSettings;
 use nm_roll::skip::{Skip, skipped};
@@ -159,6 +161,13 @@ async fn resume_in_cluster(
     let given = args.runner_image.as_deref();
     in_cluster::ensure(cluster, &job, given, Some((name, out))).await?;
     out.data(&Line::new(format!("roll {name} continues in the cluster: {}", runner_job::title(name))))?;
+    // Its pod may start only after a while, which a resume does not change.
+    let is_awaited = !is_seen(before, Timestamp::now());
+    if let Ok(Some(job)) = starting(cluster, name).await
+        && let Some(words) = job.words().filter(|_| is_awaited)
+    {
+        out.message(&Line::new(words));
+    }
     Ok(Exit::Done)
 }
 
