@@ -73,6 +73,10 @@ pub const AUTOSCALER_ANNOTATIONS: [&str; 2] =
 /// the rolls that have halted.
 pub const ROLL_STATE_ANNOTATION: &str = "kubectl-nm.dev/roll-state";
 
+/// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
+/// keep a pod from being evicted.
+pub const ROLL_RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
+
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

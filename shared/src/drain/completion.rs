@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 
 use crate::api::maintenance::{CompletionSpec, DrainSpec};
+use crate::api::names::ROLL_RUNNER_LABEL;
 use crate::cluster::pod;
 use crate::drain::plan::{DrainPlan, InvalidSelector, PlannedPod, Verdict, validate};
 
@@ -51,7 +52,10 @@ fn may_complete(completion: &CompletionSpec, planned: &PlannedPod) -> bool {
         None => pod::job(pod).is_some(),
         Some(selector) => selector.matches(&pod.labels),
     };
+    // It ends only when the nodes of its roll are done, of which this node may be one.
+    let runs_roll = pod.labels.contains_key(ROLL_RUNNER_LABEL);
     matches!(planned.verdict, Verdict::Evict | Verdict::Block(_))
+        && !runs_roll
         && !pod::is_finished(pod)
         && pod::deadline(pod).is_none()
         && is_selected()
@@ -120,6 +124,15 @@ mod tests {
         check(json!({"ownerReferences": owned_by("apps/v1", "ReplicaSet")}), Verdict::Evict);
         check(json!({}), Verdict::Evict);
         assert_eq!(verdict(&of_job(), "Running", json!({})), Verdict::Evict, "the option is off");
+    }
+
+    #[test]
+    fn a_pod_that_runs_a_roll_ends_after_the_drain_and_is_not_waited_for() {
+        let mut runner = of_job();
+        runner["labels"] = json!({"kubectl-nm.dev/roll-runner": "kernel"});
+        for completion in [json!({}), json!({"podSelector": {}})] {
+            assert_eq!(verdict(&runner, "Running", json!({"waitForCompletion": completion})), Verdict::Evict);
+        }
     }
 
     #[test]

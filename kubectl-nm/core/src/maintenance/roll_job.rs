@@ -1,11 +1,9 @@
 //! The Job of a roll in the cluster that nobody runs yet, and what repairs one that cannot start.
 
+use nm_shared::api::names::ROLL_RUNNER_LABEL;
+
 use crate::maintenance::fields::ROLLS_NAMESPACE;
 use crate::terminal::command_context::{nm_command, shell_quoted};
-
-/// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
-/// keep a pod from being evicted.
-pub const RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";
 
 /// What the Job of a roll shows while no program runs the roll.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +49,7 @@ impl RollJob {
                 Some(nm_command(kubectl, &resume))
             }
             Self::Stuck { .. } => {
-                Some(format!("{kubectl} describe pods -n {ROLLS_NAMESPACE} -l {RUNNER_LABEL}={roll}"))
+                Some(format!("{kubectl} describe pods -n {ROLLS_NAMESPACE} -l {ROLL_RUNNER_LABEL}={roll}"))
             }
             Self::Starting(_) | Self::Unread(_) => None,
         }

@@ -3,7 +3,7 @@
 //! Its pod is evicted like any other when its node is drained, and the Job controller starts another one elsewhere. The
 //! controller waits for 10 s before that, and twice as long each time. So the roll drains the node of its pod last in each wave.
 
-pub use nm_core::maintenance::roll_job::RUNNER_LABEL;
+pub use nm_shared::api::names::ROLL_RUNNER_LABEL as RUNNER_LABEL;
 use nm_shared::api::names::{
     DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, NO_SCHEDULE, UNSCHEDULABLE_TAINT,
 };
