@@ -23,6 +23,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
 use nm_roll::store;
+use nm_shared::api::names::OUT_OF_SERVICE_TAINT;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
@@ -250,6 +251,9 @@ fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>
         Some(NodeEnding::NotReady) if deletion == Deletion::UnderWay => {
             line.and(": the node will be uncordoned, but it is not Ready")
         }
+        Some(NodeEnding::OutOfService) if deletion == Deletion::UnderWay => line.and(format!(
+            ": the node will be uncordoned, but its taint {OUT_OF_SERVICE_TAINT} keeps pods away until somebody removes it"
+        )),
         _ => line,
     }
 }

@@ -73,6 +73,10 @@ pub const AUTOSCALER_ANNOTATIONS: [&str; 2] =
 /// the rolls that have halted.
 pub const ROLL_STATE_ANNOTATION: &str = "kubectl-nm.dev/roll-state";
 
+/// Taint by which an administrator confirms that the machine of a node is off:
+/// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
 /// Label of the Job that runs a roll, and of its pods: the name of the roll. Unlike the label of its maintenances, it does not
 /// keep a pod from being evicted.
 pub const ROLL_RUNNER_LABEL: &str = "kubectl-nm.dev/roll-runner";

@@ -3,6 +3,7 @@
 //! Where it is necessary to look before acting, the command only looks. Names come from the API and pasted text is
 //! executed, so everything in a command is quoted.
 
+use nm_shared::api::names::OUT_OF_SERVICE_TAINT;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
 use crate::explain::deletions;
@@ -10,10 +11,6 @@ use crate::explain::owner::{Owner, OwnerKind};
 use crate::explain::surge_causes;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
-
-/// The taint of a node that is shut down, with which Kubernetes no longer waits for the node's kubelet:
-/// <https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown>.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
 
 /// A blocked pod, and what its remedy depends on.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +173,7 @@ pub(super) fn never_ends(pods: &str, be: &str, node: &str) -> String {
 
 fn node_is_off() -> String {
     format!(
-        "Only if you have verified that the machine is off, and not merely unreachable, add the taint {OUT_OF_SERVICE}: \
+        "Only if you have verified that the machine is off, and not merely unreachable, add the taint {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute: \
          Kubernetes then force-deletes the node's pods that do not tolerate it and detaches their volumes. Remove the taint \
          once the node is back"
     )

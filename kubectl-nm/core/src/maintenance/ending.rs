@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures::stream::{self, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nm_shared::api::names::KEEP_CORDON_ANNOTATION;
+use k8s_openapi::api::core::v1::Node;
+use nm_shared::api::names::{KEEP_CORDON_ANNOTATION, OUT_OF_SERVICE_TAINT};
 use nm_shared::drain::node_patch;
 use nm_shared::gate::ownership;
 use nm_shared::{GroupedMaintenance, NodeMaintenance};
@@ -21,6 +21,8 @@ pub enum NodeEnding {
     InService,
     /// It is uncordoned, and was not Ready before.
     NotReady,
+    /// It is uncordoned, and has the taint of a machine that is off, which somebody has to remove.
+    OutOfService,
     /// It was cordoned before, and stays so.
     CordonedBefore,
     /// It stays cordoned, because its maintenance asks for that.
@@ -28,13 +30,16 @@ pub enum NodeEnding {
 }
 
 impl NodeEnding {
-    /// The ending of a maintenance, by the metadata of its node and whether it is Ready. None if the node has no undo record: then
-    /// the maintenance has not cordoned it, or the medik8s operator did.
-    pub fn of(node: &ObjectMeta, keeps_cordon: bool, is_ready: bool) -> Option<Self> {
-        match node_patch::was_schedulable(node)? {
+    /// The ending of a maintenance of this node. None if the node has no undo record: then the maintenance has not cordoned it, or
+    /// the medik8s operator did.
+    pub fn of(node: &Node, keeps_cordon: bool) -> Option<Self> {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let is_out_of_service = taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT);
+        match node_patch::was_schedulable(&node.metadata)? {
             false => Some(Self::CordonedBefore),
             true if keeps_cordon => Some(Self::CordonKept),
-            true if !is_ready => Some(Self::NotReady),
+            true if is_out_of_service => Some(Self::OutOfService),
+            true if !nm_shared::cluster::node::is_ready(node) => Some(Self::NotReady),
             true => Some(Self::InService),
         }
     }
@@ -44,6 +49,9 @@ impl NodeEnding {
         match self {
             Self::InService => "back in service",
             Self::NotReady => "uncordoned; the node was not Ready",
+            Self::OutOfService => {
+                "uncordoned; its taint node.kubernetes.io/out-of-service keeps pods away until somebody removes it"
+            }
             Self::CordonedBefore => "stays cordoned, as before",
             Self::CordonKept => "stays cordoned",
         }
@@ -62,8 +70,7 @@ pub async fn endings(
             // What the command is about does not depend on it.
             let found = cluster.node(node(object)).await.ok()??;
             let stays = keep_cordon || ownership::keeps_cordon(object);
-            let is_ready = nm_shared::cluster::node::is_ready(&found);
-            Some((node(object).to_owned(), NodeEnding::of(&found.metadata, stays, is_ready)?))
+            Some((node(object).to_owned(), NodeEnding::of(&found, stays)?))
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
@@ -100,23 +107,30 @@ mod tests {
 
     #[test]
     fn the_undo_record_shows_what_becomes_of_a_node() {
-        let metadata = |record: Option<Value>| -> ObjectMeta {
-            let annotations = record.map(|record| json!({"kubectl-nm.dev/undo": record.to_string()}));
-            serde_json::from_value(json!({"name": "n1", "annotations": annotations,
-                "labels": {"remediation.medik8s.io/exclude-from-remediation": "true"}}))
+        let node = |record: Option<bool>, is_ready: bool, taint: &str| -> Node {
+            let undo = |schedulable| json!({"kubectl-nm.dev/undo": json!({"madeUnschedulable": schedulable}).to_string()});
+            let ready = if is_ready { "True" } else { "Unknown" };
+            serde_json::from_value(json!({
+                "metadata": {"name": "n1", "annotations": record.map(undo),
+                    "labels": {"remediation.medik8s.io/exclude-from-remediation": "true"}},
+                "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            }))
             .unwrap()
         };
-        let record = |schedulable: bool| metadata(Some(json!({"madeUnschedulable": schedulable})));
-        let unready = "uncordoned; the node was not Ready";
-        for (node, keeps, is_ready, words) in [
-            (record(true), false, true, Some("back in service")),
-            (record(true), false, false, Some(unready)),
-            (record(true), true, false, Some("stays cordoned")),
-            (record(false), false, false, Some("stays cordoned, as before")),
-            (record(false), true, true, Some("stays cordoned, as before")),
-            (metadata(None), true, true, None),
+        let off = "node.kubernetes.io/out-of-service";
+        let out = "uncordoned; its taint node.kubernetes.io/out-of-service keeps pods away until somebody removes it";
+        for (node, keeps, words) in [
+            (node(Some(true), true, "pool"), false, Some("back in service")),
+            (node(Some(true), false, "pool"), false, Some("uncordoned; the node was not Ready")),
+            (node(Some(true), true, off), false, Some(out)),
+            (node(Some(true), false, off), false, Some(out)),
+            (node(Some(true), false, off), true, Some("stays cordoned")),
+            (node(Some(false), false, "pool"), false, Some("stays cordoned, as before")),
+            (node(Some(false), true, "pool"), true, Some("stays cordoned, as before")),
+            (node(None, true, "pool"), true, None),
         ] {
-            assert_eq!(NodeEnding::of(&node, keeps, is_ready).map(NodeEnding::words), words);
+            assert_eq!(NodeEnding::of(&node, keeps).map(NodeEnding::words), words);
         }
     }
 }

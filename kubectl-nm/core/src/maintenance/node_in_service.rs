@@ -1,7 +1,7 @@
 //! A node as it is without what keeps pods away from it for a while, to see whether a pod would fit it then.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
-use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT, OUT_OF_SERVICE_TAINT, UNSCHEDULABLE_TAINT};
 
 /// What the taints begin with that the control plane sets for conditions of a node.
 const OF_CONDITIONS: &str = "node.kubernetes.io/";
@@ -26,7 +26,7 @@ fn is_of_maintenance(taint: &Taint) -> bool {
 
 /// Whether the control plane sets the taint, which begins with its key, for a condition of a node.
 pub(crate) fn is_of_condition(taint: &str) -> bool {
-    taint.starts_with(OF_CONDITIONS)
+    taint.starts_with(OF_CONDITIONS) && taint != OUT_OF_SERVICE_TAINT
 }
 
 /// The node without a cordon and without these taints.

@@ -14,7 +14,7 @@ use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::fleet::node_row::NodeRow;
 use crate::model::lists::listing::Sort;
 use crate::model::{Model, Options};
-use crate::objects::node_metadata::NodeMetadata;
+use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{
@@ -181,6 +181,38 @@ fn marked_nodes_are_started_stopped_and_opened_from_there() {
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open("worker-07".into())]);
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::Close]);
     assert!(model.shows_nodes(), "back to all nodes");
+}
+
+#[test]
+fn an_opened_node_without_a_maintenance_is_cordoned_if_the_node_shows_that() {
+    for (node, cordoned) in [("worker-13", "Cordoned: yes"), ("worker-20", "Cordoned: no")] {
+        let mut model = all_nodes(options());
+        type_in(&mut model, &format!("/node:{node}"));
+        press(&mut model, KeyCode::Enter);
+        press(&mut model, KeyCode::Enter);
+        assert!(text(&model).contains(cordoned), "{}", text(&model));
+    }
+}
+
+#[test]
+fn the_dialog_of_a_stop_says_that_a_node_is_not_ready() {
+    let mut model = all_nodes(options());
+    let is_said = |model: &mut Model| {
+        type_in(model, "/node:worker-07");
+        press(model, KeyCode::Enter);
+        type_in(model, "x");
+        let shown = text(model);
+        press(model, KeyCode::Esc);
+        press(model, KeyCode::Esc);
+        assert!(shown.contains(", becomes schedulable"), "{shown}");
+        shown.contains("but is not Ready")
+    };
+    assert!(!is_said(&mut model));
+    let mut nodes = whole_nodes();
+    let node = nodes.iter_mut().find(|node| node.name == "worker-07").unwrap();
+    Arc::make_mut(node).details.as_mut().unwrap().readiness = NodeReadiness::Unknown;
+    send(&mut model, Message::Nodes(WatchChange::Listed(nodes)));
+    assert!(is_said(&mut model));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed, plugin_command};
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::text_field::Field;
+use crate::objects::node_metadata::NodeReadiness;
 use crate::view::action_dialogs::{pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
@@ -165,6 +166,10 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     };
     let what = if dialog.targets.iter().any(is_drained) { "drain" } else { "maintenance" };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let is_not_ready = |target: &Arc<NodeMaintenance>| {
+        let details = model.fleet.node(node(target)).and_then(|metadata| metadata.details.as_ref());
+        details.is_some_and(|details| details.readiness != NodeReadiness::Ready)
+    };
     let mut lines = vec![sentence(&format!("The {what} ends, and {they}:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let state = state_of(model, target);
@@ -174,6 +179,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
                 ", not cordoned: its maintenance has not started"
             }
             Some(true) if dialog.keep_cordon => ", stays cordoned",
+            Some(true) if is_not_ready(target) => ", becomes schedulable, but is not Ready",
             Some(true) => ", becomes schedulable",
             Some(false) => ", stays cordoned, as before the maintenance",
             None => "",

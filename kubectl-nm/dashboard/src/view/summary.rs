@@ -108,7 +108,13 @@ fn facts(
     let metadata = model.fleet.node(&open.name);
     let holds = |type_| maintenance.and_then(|object| condition(object, type_));
     let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
-    let is_cordoned = maintenance.and_then(cordoned_since).is_some();
+    let by_node =
+        || metadata.and_then(|metadata| metadata.details.as_ref()).map(|details| details.cordon.is_some());
+    // Without a maintenance, only the node shows it, which is not always read.
+    let is_cordoned = match maintenance {
+        Some(maintenance) => Some(cordoned_since(maintenance).is_some()),
+        None => by_node(),
+    };
     let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
         Some(true) => " (was schedulable)",
         Some(false) => " (was cordoned before)",
@@ -122,10 +128,14 @@ fn facts(
     let (lease, lease_tone) = match (waits, lost, is_cordoned) {
         (true, ..) => ("another holder", Tone::Bad),
         (_, true, _) => ("LOST", Tone::Bad),
-        (.., true) => ("held", Tone::Plain),
+        (.., Some(true)) if maintenance.is_some() => ("held", Tone::Plain),
         _ => ("-", Tone::Plain),
     };
-    let cordoned = format!("{}{before}", if is_cordoned { "yes" } else { "no" });
+    let cordoned = match is_cordoned {
+        Some(true) => format!("yes{before}"),
+        Some(false) => format!("no{before}"),
+        None => String::from("-"),
+    };
     let mut x = area.x + 1;
     let mut facts = vec![("Cordoned", cordoned.as_str(), Tone::Plain), ("Lease", lease, lease_tone)];
     if metadata.is_some_and(|metadata| metadata.control_plane) {
