@@ -382,11 +382,19 @@ impl Words<'_> {
             let tainted: Vec<String> = tainted.into_iter().cloned().collect();
             let untaint = match tainted.as_slice() {
                 [] => String::new(),
-                _ => {
-                    format!(", remove the taint from {} if it is not needed any more", first_names(&tainted))
-                }
+                [only] => format!(", remove the taint from {only} if it is not needed any more"),
+                _ => format!(
+                    ", remove the taints from {} if they are not needed any more",
+                    first_names(&tainted)
+                ),
             };
-            let add = format!("add a node{uncordon}{untaint}");
+            let unready = left.others.get(&Unfit::NotReady).into_iter().flatten();
+            let unready: Vec<String> = unready.cloned().collect();
+            let repair = match unready.as_slice() {
+                [] => String::new(),
+                names => format!(", make {} Ready", first_names(names)),
+            };
+            let add = format!("add a node{repair}{uncordon}{untaint}");
             return (
                 ways.after(&add, "return one to service", "return one of these nodes to service"),
                 commands,
@@ -480,5 +488,11 @@ fn unfit_others(left: &NoNodeLeft) -> String {
             other => format!("{and} {names}{which} {be} {other}"),
         }
     };
-    left.others.iter().take(MAX_REASONS).map(words).collect()
+    let rest: BTreeSet<&String> = left.others.values().skip(MAX_REASONS).flatten().collect();
+    let more = match rest.len() {
+        0 => String::new(),
+        1 => format!("{and} 1 other node{which} does not fit either"),
+        count => format!("{and} {count} other nodes{which} do not fit either"),
+    };
+    left.others.iter().take(MAX_REASONS).map(words).chain([more]).collect()
 }

@@ -100,6 +100,22 @@ fn a_selector_is_not_blamed_for_nodes_that_it_selects() {
 }
 
 #[test]
+fn every_other_node_is_named_or_counted() {
+    let tainted = |at: usize| {
+        let taints = json!([{"key": format!("role-{at}"), "effect": "NoSchedule"}]);
+        node(&format!("n{at}"), json!({"taints": taints}))
+    };
+    let nodes = [cordoned("n1")].into_iter().chain((2..7).map(tainted)).collect();
+    let cause = only(Situation { nodes, ..beside(pending("Unschedulable", UNFIT)) }.causes());
+    let rest = "; n4 has the taint role-4:NoSchedule; 2 other nodes do not fit either.";
+    assert!(cause.what[1].ends_with(rest), "{cause:#?}");
+    assert_eq!(
+        cause.advice,
+        "Add a node, remove the taints from n2, n3, n4 and 2 more if they are not needed any more, or return one to service"
+    );
+}
+
+#[test]
 fn a_selector_is_named_although_a_node_that_it_selects_cannot_run_the_pod_now() {
     let third = edited(pending("Unschedulable", UNFIT), "/spec/nodeSelector", json!({"pool": "blue"}));
     let mut off = node("n2", json!({}));
@@ -128,7 +144,7 @@ fn nodes_that_are_not_ready_or_under_pressure_are_named_and_those_of_the_control
     let expected = "No node is left for the replacement shop/web-2: n1 is in maintenance; n4 is not Ready; n2, n3 have the taint \
                     node.kubernetes.io/disk-pressure:NoSchedule.";
     assert_eq!(cause.what[1], expected);
-    assert_eq!(cause.advice, "Add a node, or return one to service");
+    assert_eq!(cause.advice, "Add a node, make n4 Ready, or return one to service");
 }
 
 #[test]
