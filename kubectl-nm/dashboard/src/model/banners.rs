@@ -120,10 +120,11 @@ impl Model {
         let rows: Vec<&FleetRow> = rows.filter(|row| !self.fleet.outages.of(row.key()).is_empty()).collect();
         let down = self.fleet.outages.of_all(rows.iter().map(|row| row.key()));
         let nodes: Vec<String> = rows.iter().map(|row| row.node.clone()).collect();
-        let are = match down.len() {
+        // Since when, and whether the drain is why, only explain finds out.
+        let (workloads, are) = match down.len() {
             0 => return None,
-            1 => "workload is",
-            _ => "workloads are",
+            1 => ("workload", "is"),
+            _ => ("workloads", "are"),
         };
         // Without names, the command explains all nodes.
         let named = if nodes.len() == 1 { format!(" {}", shell_quoted(&nodes[0])) } else { String::new() };
@@ -134,8 +135,11 @@ impl Model {
             (None, 2..) => String::new(),
             _ => format!(": {}", first_names(&down)),
         };
-        let left = if open.is_some() { String::new() } else { format!(" {}", first_names(&nodes)) };
-        Some((format!("{} {are} down since pods left{left}; see {explain}{what}", down.len()), true))
+        let left = if open.is_some() { String::from("this node") } else { first_names(&nodes) };
+        Some((
+            format!("{} {workloads} whose pods left {left} {are} down; see {explain}{what}", down.len()),
+            true,
+        ))
     }
 
     /// That the user may not read which workloads are down.

@@ -93,7 +93,7 @@ fn the_list_names_workloads_that_are_down_since_pods_left_drained_nodes() {
 fn the_selected_node_names_its_own_and_the_command_that_explains_them() {
     let mut model = with_outages(options());
     let shown = text(&model);
-    assert!(shown.contains("4 workloads are down since pods left worker-01, worker-02"), "{shown}");
+    assert!(shown.contains("4 workloads whose pods left worker-01, worker-02 are down"), "{shown}");
     type_in(&mut model, "j");
     let (why, remedy) = model.remedy().unwrap();
     assert_eq!(why, "worker-02: 2 workloads down: shop/deploy/web, pay/deploy/ledger");
@@ -101,7 +101,7 @@ fn the_selected_node_names_its_own_and_the_command_that_explains_them() {
     send(&mut model, down(&[("worker-01", &[]), ("worker-02", &["shop/deploy/web"])]));
     let shown = text(&model);
     let banner =
-        "1 workload is down since pods left worker-02; see kubectl nm explain worker-02: shop/deploy/web";
+        "1 workload whose pods left worker-02 is down; see kubectl nm explain worker-02: shop/deploy/web";
     assert!(shown.contains(banner), "{shown}");
     send(&mut model, down(&[("worker-02", &[])]));
     assert!(!text(&model).contains(" down"), "{}", text(&model));
@@ -112,7 +112,9 @@ fn the_open_node_names_its_own() {
     let mut model = with_outages(options());
     press(&mut model, KeyCode::Enter);
     let shown = text(&model);
-    for expected in ["3 workloads are down", "kubectl nm explain worker-01", "db/sts/pg"] {
+    for expected in
+        ["3 workloads whose pods left this node are down", "kubectl nm explain worker-01", "db/sts/pg"]
+    {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(!shown.contains("ledger"), "{shown}");
