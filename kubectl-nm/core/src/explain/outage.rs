@@ -230,9 +230,12 @@ impl Workload {
         if pods.iter().any(|pod| is_ready(pod)) {
             return None;
         }
-        let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
-        let pods = pods.into_iter().filter(stays);
-        let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
+        // Only a StatefulSet waits for a pod to terminate before it creates the replacement.
+        let waits_for_pods = *self.owner.kind() == OwnerKind::StatefulSet;
+        let (staying, leaving): (Vec<&Pod>, Vec<&Pod>) =
+            pods.into_iter().partition(|pod| pod.metadata.deletion_timestamp.is_none());
+        let pods = if staying.is_empty() && waits_for_pods { leaving } else { staying };
+        let pods = pods.into_iter().map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
         Some(Outage { workload: self, left, last_stopped, pods })
     }
 }
@@ -393,6 +396,9 @@ mod tests {
         let one = [stopped("cart-0", "n1", 5)];
         assert_eq!(left(set(), &one, &[pod("cart-0", "True")], false), None);
         assert_eq!(left(set(), &one, &[pod("cart-0", "False")], false), Some(1));
+        let terminating = [parse(pod("cart-0", "False"))];
+        let outage = set().outage("n1", time(4), &one, &terminating, |_| false).unwrap();
+        assert_eq!(outage.pods.len(), 1, "the StatefulSet waits for it");
     }
 
     #[test]
