@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::{BlockedPod, NodeMaintenance, PodReference};
 
-use crate::explain::cause::{capitalized, few, sentence};
+use crate::explain::cause::{capitalized, continued, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
@@ -157,12 +157,15 @@ impl Words<'_> {
                 "The next update of the status shows this",
                 status(),
             ),
-            FirstCause::BudgetGone => told("The budget does not exist any more".into(), retried, status()),
-            FirstCause::AllowsNow => told(
-                format!("By now, the budget allows {}", counted(self.allowed, "eviction")),
-                retried,
-                status(),
-            ),
+            FirstCause::BudgetGone => {
+                told(self.of_budgets("does not exist any more", "do not exist any more"), retried, status())
+            }
+            FirstCause::AllowsNow => {
+                let evictions = counted(self.allowed, "eviction");
+                let allow =
+                    self.of_budgets(&format!("allows {evictions}"), &format!("allow {evictions} in total"));
+                told(format!("By now, {}", continued(&allow)), retried, status())
+            }
             FirstCause::JustEvicted => told(
                 "Enough pods are Ready; the budget still counts evictions that were just accepted".into(),
                 "Wait until the evicted pods have left",
@@ -442,6 +445,11 @@ impl Words<'_> {
     pub(super) fn subjects(&self) -> String {
         let names: Vec<String> = self.subjects.iter().map(|subject| subject.pod.to_string()).collect();
         first_names(&names)
+    }
+
+    /// `The budget allows 1 eviction`, or `The budgets allow 2 evictions in total` if the chains of several end here.
+    fn of_budgets(&self, one: &str, several: &str) -> String {
+        if self.budgets.len() == 1 { format!("The budget {one}") } else { format!("The budgets {several}") }
     }
 
     fn describe_budgets(&self) -> Vec<String> {

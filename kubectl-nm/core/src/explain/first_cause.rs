@@ -18,7 +18,7 @@ use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
-use crate::explain::unsatisfiable_budget::{NeverAllows, SurgeGrant, demand, with_one_pod};
+use crate::explain::unsatisfiable_budget::{NeedsReady, NeverAllows, SurgeGrant, demand, with_one_pod};
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,11 +123,11 @@ pub fn first_causes(
         let mut ends = match &mut end.cause {
             FirstCause::NeverAllows(never) => {
                 let healthy = object.status.as_ref().map_or(0, |status| status.current_healthy);
-                never.needs_ready = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
-                match never.needs_ready {
-                    Some(_) => among(&unready, facts, |obstacle| !is_leaving(obstacle)),
-                    None => stuck(&unready, facts),
-                }
+                let stuck = stuck(&unready, facts);
+                let needed = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
+                // Pods that only start are waited for, but the budget blocks them then, too.
+                never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting: stuck.is_empty() });
+                stuck
             }
             _ => Vec::new(),
         };

@@ -6,7 +6,7 @@ use nm_shared::{BlockReason, BlockedPod, BudgetFacts};
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
-use crate::explain::unsatisfiable_budget::{Demand, NeverAllows, SurgeGrant};
+use crate::explain::unsatisfiable_budget::{Demand, NeedsReady, NeverAllows, SurgeGrant};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
 
@@ -79,15 +79,21 @@ impl Words<'_> {
             None => self.only_pod(never),
         };
         let (what, advice) = match never.needs_ready {
-            Some(needed) => {
+            Some(NeedsReady { pods: needed, are_starting }) => {
                 let of_them = match needed {
                     all if all == never.pods && all > 1 => "all of them are".to_owned(),
                     1 => "1 of them is".to_owned(),
                     several => format!("{several} of them are"),
                 };
+                let are = if never.pods == 1 { "pod is" } else { "pods are" };
+                let first = if are_starting {
+                    format!("Wait until its {are} Ready")
+                } else {
+                    String::from("First make its pods Ready")
+                };
                 (
                     format!("{what} Even with another number, it allows one only once {of_them} Ready."),
-                    format!("First make its pods Ready. Then {}", continued(&advice)),
+                    format!("{first}. Then {}", continued(&advice)),
                 )
             }
             None => (what, advice),

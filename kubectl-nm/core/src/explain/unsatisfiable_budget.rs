@@ -24,12 +24,21 @@ pub struct NeverAllows {
     pub with_one_pod: BTreeSet<Owner>,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
-    /// How many of its pods have to be Ready before it allows an eviction with another number; none if as many are.
-    pub needs_ready: Option<i32>,
+    /// What its pods need before it allows an eviction with another number; none if enough of them are Ready.
+    pub needs_ready: Option<NeedsReady>,
     /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
     /// Whether other pods keep a replacement of its pod from all nodes in service.
     pub is_kept_apart: bool,
+}
+
+/// The pods of a budget that have to be Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeedsReady {
+    /// How many.
+    pub pods: i32,
+    /// Whether those that are not Ready are only starting.
+    pub are_starting: bool,
 }
 
 /// Whether nm-reconciler has the permissions for a surge.

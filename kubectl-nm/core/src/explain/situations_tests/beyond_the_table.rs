@@ -66,6 +66,20 @@ fn what_may_not_be_read_is_said_and_changes_nothing() {
         facts.budgets.insert(web(), deleted);
     });
     assert_eq!((gone.what[1].as_str(), gone.passes()), ("The budget does not exist any more.", true));
+    // Two budgets allow evictions by now.
+    let situation = Situation::default();
+    let mut facts = situation.facts();
+    for budget in [web(), PodReference { namespace: "shop".into(), name: "api".into() }] {
+        let mut allows = situation.budget.clone();
+        allows["status"]["disruptionsAllowed"] = json!(1);
+        facts.budgets.insert(budget, Situation { budget: allows, ..situation.clone() }.guarded());
+    }
+    let mut status = blocked_status("shop");
+    let mut of_api = status["blockedPods"][0].clone();
+    of_api["budget"]["name"] = json!("api");
+    status["blockedPods"].as_array_mut().unwrap().push(of_api);
+    let [both] = <[Cause; 1]>::try_from(explained(&with_status("n1", status), &facts)).unwrap();
+    assert_eq!(both.what.last().unwrap(), "By now, the budgets allow 2 evictions in total.");
     // Nothing was read.
     let blind = edit(&|facts| facts.budgets.clear());
     assert_eq!(
@@ -402,15 +416,21 @@ fn a_budget_whose_pods_are_not_ready_is_not_said_to_allow_more_by_another_number
     situation.budget["status"]["currentHealthy"] = json!(0);
     situation.pods = vec![probe("web-0"), probe("web-1")];
     let causes = situation.causes();
-    let [starting, never] = &causes[..] else { panic!("{causes:#?}") };
-    assert!(starting.what[1].contains("startup probe"), "{starting:#?}");
+    // What is only starting is no cause of its own: that its start ends changes nothing.
+    let [never] = &causes[..] else { panic!("{causes:#?}") };
     assert_eq!(
         never.what[1],
         "The budget can never allow an eviction: minAvailable is 2, and it has 2 pods. Even with another number, it allows one \
          only once 1 of them is Ready."
     );
-    assert!(never.advice.starts_with("First make its pods Ready. Then set minAvailable to 1"), "{never:#?}");
+    let wait = "Wait until its pods are Ready. Then set minAvailable to 1";
+    assert!(never.advice.starts_with(wait), "{never:#?}");
     check_harmless(never);
+    situation.pods = vec![crashing("web-0", "n1", 1, "Error"), probe("web-1")];
+    let causes = situation.causes();
+    let [crashing, never] = &causes[..] else { panic!("{causes:#?}") };
+    assert!(crashing.what[1].contains("keeps exiting"), "{crashing:#?}");
+    assert!(never.advice.starts_with("First make its pods Ready. Then set minAvailable to 1"), "{never:#?}");
     // An eviction of the one that is not Ready would be allowed.
     situation.budget["status"]["currentHealthy"] = json!(1);
     situation.pods[1] = ready("web-1", "n2");
