@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::runner_job::{self, NAMESPACE};
 use crate::absence::Departure;
 use crate::decide::RollState;
-use crate::record::{Halt, Roll, RollNode, RollRecord, Step, annotation};
+use crate::record::{Halt, NodeRecord, Roll, RollNode, RollRecord, Step, annotation};
 use crate::view::RollView;
 
 /// The key of the roll as a whole, which is the name of no node.
@@ -34,8 +34,10 @@ pub enum Outcome {
     MaintenanceDeleted,
     /// Its `Node` object was deleted before its maintenance began.
     NodeDeleted,
-    /// Somebody aborted the roll.
+    /// Somebody aborted the roll before it was done with the node.
     Aborted,
+    /// The same, but the roll had returned it to service, and only its last checks were not done.
+    Returned,
 }
 
 impl Outcome {
@@ -47,6 +49,7 @@ impl Outcome {
             Self::MaintenanceDeleted => Departure::MaintenanceDeleted.words(),
             Self::NodeDeleted => Departure::NodeDeleted.words(),
             Self::Aborted => "aborted",
+            Self::Returned => "returned, not checked",
         }
     }
 }
@@ -165,7 +168,7 @@ impl History {
     pub fn over(mut self) -> Self {
         if let Some(roll) = self.roll.as_mut().filter(|roll| roll.ending == RollEnding::Running)
             && self.nodes.len() >= roll.total
-            && self.nodes.values().all(|node| node.outcome != Outcome::Aborted)
+            && !self.nodes.values().any(|node| matches!(node.outcome, Outcome::Aborted | Outcome::Returned))
         {
             let last = self.nodes.values().map(|node| node.ended).max();
             (roll.ending, roll.since) = (RollEnding::Done, last.unwrap_or(roll.since));
@@ -222,6 +225,15 @@ struct SeenNode {
     pods: i64,
     /// When its maintenance was gone, while the roll had halted.
     gone: Option<Timestamp>,
+    /// Whether the roll was at least about to return it to service.
+    returns: bool,
+}
+
+impl SeenNode {
+    /// How it has left a roll that was aborted before the node was done.
+    fn of_aborted(&self) -> Outcome {
+        if self.returns { Outcome::Returned } else { Outcome::Aborted }
+    }
 }
 
 /// Notes what a program that runs a roll sees. It never waits: a [`HistoryWriter`](super::history_writer::HistoryWriter) stores
@@ -250,7 +262,8 @@ impl HistoryKeeper {
             self.seen.entry(name.clone()).or_default();
         }
         for node in &roll.nodes {
-            let seen = SeenNode { began: node.record.began, pods: node.pods().0, gone: None };
+            let NodeRecord { began, step, .. } = node.record;
+            let seen = SeenNode { began, pods: node.pods().0, gone: None, returns: step >= Step::Returning };
             self.seen.insert(node.node().to_owned(), seen);
         }
     }
@@ -292,8 +305,8 @@ impl HistoryKeeper {
         let is_kept = |name: &str| view.aborted.is_none() || roll.node(name).is_none_or(may_be_done);
         let is_under_way: HashSet<&str> =
             view.progress.iter().map(|node| node.node.as_str()).filter(|node| is_kept(node)).collect();
-        let aborted =
-            self.seen.keys().filter(|_| view.aborted.is_some()).map(|node| (node, Outcome::Aborted));
+        let aborted = self.seen.iter().filter(|_| view.aborted.is_some());
+        let aborted = aborted.map(|(node, seen)| (node, seen.of_aborted()));
         let ended = left(record).chain(aborted);
         self.note_nodes(ended.filter(|(node, _)| !is_under_way.contains(node.as_str())), *now);
     }
@@ -308,7 +321,7 @@ impl HistoryKeeper {
             }
         });
         let ended = self.seen.iter().map(|(node, seen)| match aborted {
-            Some(_) if seen.gone.is_none() => (node, Outcome::Aborted),
+            Some(_) if seen.gone.is_none() => (node, seen.of_aborted()),
             _ => (node, self.left.get(node).copied().unwrap_or(Outcome::MaintenanceDeleted)),
         });
         self.note_nodes(ended, now);
@@ -335,7 +348,7 @@ impl HistoryKeeper {
         self.noted.send_if_modified(|history| {
             let before = history.nodes.len();
             for (node, outcome) in ended {
-                let SeenNode { began, pods, gone } = self.seen.get(node).copied().unwrap_or_default();
+                let SeenNode { began, pods, gone, .. } = self.seen.get(node).copied().unwrap_or_default();
                 let ended = seconds(gone.unwrap_or(now));
                 let entry = NodeHistory { outcome, began: began.map(seconds), ended, pods };
                 history.nodes.entry(node.clone()).or_insert(entry);

@@ -217,6 +217,25 @@ fn a_node_that_is_finished_after_the_abort_is_done() {
 }
 
 #[test]
+fn a_node_that_was_back_in_service_at_the_abort_is_returned_and_not_aborted() {
+    for (step, expected) in [
+        ("Draining", Outcome::Aborted),
+        ("Acting", Outcome::Aborted),
+        ("Recovering", Outcome::Returned),
+        ("Soaking", Outcome::Returned),
+    ] {
+        let mut cluster = Cluster::new(json!({}));
+        cluster.roll.nodes = vec![at_step("n1", step)];
+        cluster.sees(&["n1"], &RollState::Working, None);
+        cluster.roll.nodes.clear();
+        cluster.sees(&[], &RollState::Working, Some("bob@desk"));
+        assert_eq!(cluster.written().0[0], ("n1".to_owned(), expected), "{step}");
+        let ending = History::of(&cluster.stored).over().roll.unwrap().ending;
+        assert_eq!(ending, RollEnding::Running, "nobody has seen that it is done");
+    }
+}
+
+#[test]
 fn only_a_person_takes_a_roll_over() {
     let runner = |in_cluster| Runner {
         id: "x".into(),
