@@ -125,7 +125,8 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
                         kubectl: "kubectl",
                         now,
                     };
-                    explain::explain(object, explain::halt_of_roll(object, objects).as_ref(), &context, out)?;
+                    let halted = explain::halted_rolls(objects, &context);
+                    explain::explain(object, &halted, &context, out)?;
                 }
             }
             Ok(())

@@ -80,7 +80,7 @@ impl Gates<'_> {
             }
         };
         if node.record.current_action() == Some(&ended) {
-            return Next::Halt(message);
+            return Next::halt(message);
         }
         Next::Failed(node.record.clone().with_action(ended), message)
     }
@@ -104,7 +104,7 @@ impl Gates<'_> {
             let timeout = self.settings.return_timeout_seconds;
             return if self.observed.has_timed_out(node, timeout) {
                 let name = node.node();
-                Next::Halt(format!("node {name} is not drained again after {}", shown(timeout)))
+                Next::halt(format!("node {name} is not drained again after {}", shown(timeout)))
             } else {
                 Next::Wait(String::from("the node has returned, and is being drained again"))
             };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nm_core::args::duration;
 use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -221,8 +222,23 @@ pub fn log_folder(roll: &str, env: impl Fn(&str) -> Option<OsString>) -> Option<
     Some(state.join("kubectl-nm").join("roll").join(Path::new(roll)))
 }
 
+/// Where the output of the command of a node is kept on this machine: below the [`log_folder`] of its roll, if it was written to since
+/// then. Another roll may have had the same name.
+pub fn kept_output(folder: &Path, node: &str, since: Timestamp) -> Option<PathBuf> {
+    let file = folder.join(log_name(node));
+    let written = Timestamp::try_from(file.metadata().ok()?.modified().ok()?).ok()?;
+    (written >= since).then_some(file)
+}
+
+/// The name of the file with the output of a node.
+pub(crate) fn log_name(node: &str) -> String {
+    format!("{node}.log")
+}
+
 #[cfg(all(test, unix))]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[tokio::test]
@@ -246,6 +262,18 @@ mod tests {
         check(MAX_READ + 1, &[MAX_READ, 1]).await;
         check(2 * MAX_READ, &[MAX_READ, MAX_READ]).await;
         check(2 * MAX_READ + 1, &[MAX_READ, MAX_READ, 1]).await;
+    }
+
+    #[test]
+    fn the_output_of_a_command_is_found_if_it_was_written_since_the_command_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        let (before, after) = (now - SignedDuration::from_secs(60), now + SignedDuration::from_secs(60));
+        assert_eq!(kept_output(folder.path(), "n1", before), None);
+        let file = folder.path().join("n1.log");
+        std::fs::write(&file, "cannot reboot").unwrap();
+        assert_eq!(kept_output(folder.path(), "n1", before), Some(file));
+        assert_eq!(kept_output(folder.path(), "n1", after), None, "it is of an earlier roll");
     }
 
     fn command(text: &str) -> NodeCommand {

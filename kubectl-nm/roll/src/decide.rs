@@ -10,13 +10,15 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 
 use crate::absence::{Departure, LeftNode};
+use crate::by_now::ByNow;
 use crate::departures::{self, Departures};
 pub use crate::gates::ReadyTime;
 use crate::gates::{Gates, Next, confirmation, paused_action};
 use crate::observed::Observed;
 pub use crate::record::HEARTBEAT_TIMEOUT;
 use crate::record::{
-    ActionState, Halt, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step, annotation, hook,
+    ActionState, Halt, HaltCause, NODE, NodeRecord, Roll, RollNode, RollRecord, Runner, SETTINGS, Step,
+    annotation, hook,
 };
 use crate::settings::RollSettings;
 use crate::working_time::{self, continues_in_pause};
@@ -96,6 +98,8 @@ pub struct NodeProgress {
     pub ready_time: Option<ReadyTime>,
     /// Pods that are gone, and pods that had to go.
     pub pods: (i64, i64),
+    /// What has become of the node since it halted the roll.
+    pub by_now: Option<ByNow>,
 }
 
 /// Result of [`decide`].
@@ -123,7 +127,7 @@ pub fn decide(roll: &Roll, record: &RollRecord, observed: &Observed) -> Decision
     let mut pass =
         Pass { roll: &whole, stored: roll, observed, next, changes: Vec::new(), progress: Vec::new() };
     if let Some((node, why)) = &observed.broken {
-        pass.halt(node, why.clone(), false);
+        pass.halt(node, why.clone(), None);
     }
     pass.advance_nodes();
     pass.pause_drains();
@@ -189,9 +193,9 @@ impl Pass<'_> {
         self.observed.aborted.is_some() || self.next.aborted.is_some()
     }
 
-    fn halt(&mut self, node: &str, message: String, timed_out: bool) {
+    fn halt(&mut self, node: &str, message: String, cause: Option<HaltCause>) {
         let (node, at) = (node.to_owned(), self.observed.now);
-        self.next.halt.get_or_insert(Halt { node, message, at, timed_out });
+        self.next.halt.get_or_insert(Halt { node, message, at, cause });
     }
 
     fn advance_nodes(&mut self) {
@@ -200,7 +204,7 @@ impl Pass<'_> {
             let name = node.node().to_owned();
             if self.next.released.contains(&name) {
                 match self.observed.failed.get(&name) {
-                    Some(why) => self.halt(&name, why.clone(), false),
+                    Some(why) => self.halt(&name, why.clone(), None),
                     None if node.is_kept() => self.changes.push(RollChange::Release(name)),
                     None => {}
                 }
@@ -211,18 +215,14 @@ impl Pass<'_> {
             match self.next_of(node, &gates) {
                 Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
                 Next::Confirm => detail = confirmation(self.goes_on()),
-                Next::Halt(message) => {
+                Next::Halt(cause, message) => {
                     detail.clone_from(&message);
-                    self.halt(&name, message, false);
-                }
-                Next::DrainTimedOut(message) => {
-                    detail.clone_from(&message);
-                    self.halt(&name, message, true);
+                    self.halt(&name, message, cause);
                 }
                 Next::Failed(record, message) => {
                     detail.clone_from(&message);
                     self.write(node, record);
-                    self.halt(&name, message, false);
+                    self.halt(&name, message, None);
                 }
                 Next::Delete if !self.is_halted() => self.changes.push(RollChange::Delete(name.clone())),
                 Next::Leave(why) => {
@@ -263,6 +263,7 @@ impl Pass<'_> {
                 detail,
                 ready_time,
                 pods: node.pods(),
+                by_now: ByNow::of(&self.next, node, &roll.settings, self.observed.nodes.get(node.node())),
             });
         }
         self.progress.sort_by_key(|progress| progress.position);
@@ -274,7 +275,7 @@ impl Pass<'_> {
             return gates.next_of(node);
         }
         if let Some(why) = self.observed.failed.get(node.node()) {
-            return Next::Halt(why.clone());
+            return Next::halt(why.clone());
         }
         if self.stored.node(node.node()).is_some() {
             return Next::Wait(String::from(

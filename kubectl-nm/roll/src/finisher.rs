@@ -129,7 +129,7 @@ mod tests {
         let mut record = record(600, true, false);
         assert_eq!(seen(&record, true, Some(&starting)), Finisher::Known(title.clone()));
         assert_eq!(seen(&record, true, Some(&stuck)), Finisher::Perhaps(title));
-        record.halt = Some(Halt { node: "n1".into(), message: "m".into(), at: now(), timed_out: false });
+        record.halt = Some(Halt { node: "n1".into(), message: "m".into(), at: now(), cause: None });
         assert_eq!(seen(&record, true, Some(&starting)), Finisher::Nobody);
     }
 }

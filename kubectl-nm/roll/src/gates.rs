@@ -12,7 +12,7 @@ use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::observed::{HealthCheck, NodeView, Observed, shown};
-use crate::record::{ActionRecord, ActionState, Halt, Health, NodeRecord, RollNode, Step};
+use crate::record::{ActionRecord, ActionState, Halt, HaltCause, Health, NodeRecord, RollNode, Step};
 use crate::settings::RollSettings;
 
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
@@ -36,11 +36,17 @@ pub(super) enum Next {
     Leave(String),
     /// All its gates are passed.
     Done,
-    Halt(String),
-    /// Its drain timed out: the roll halts, and the drain does not continue without more time.
-    DrainTimedOut(String),
+    /// The roll halts; what of the node it is, if that may be over before somebody continues the roll, and why.
+    Halt(Option<HaltCause>, String),
     /// Its action has failed, which is recorded.
     Failed(NodeRecord, String),
+}
+
+impl Next {
+    /// The roll halts because of something that is not seen to be over.
+    pub(super) fn halt(message: String) -> Self {
+        Self::Halt(None, message)
+    }
 }
 
 /// Why a command or a Job begins again.
@@ -134,7 +140,7 @@ impl Gates<'_> {
             return Next::Wait(String::from("its maintenance is being deleted"));
         }
         if let Some(why) = self.observed.failed.get(name) {
-            return Next::Halt(why.clone());
+            return Next::halt(why.clone());
         }
         let view = self.observed.nodes.get(name);
         if view.is_none() && self.needs_node(node) {
@@ -146,7 +152,7 @@ impl Gates<'_> {
             Step::Draining => self.next_of_draining(node, view),
             Step::Confirming => match self.observed.confirmed.get(name) {
                 Some(true) => self.after_confirmation(node),
-                Some(false) => Next::Halt(format!("node {name} is drained, and was not confirmed")),
+                Some(false) => Next::halt(format!("node {name} is drained, and was not confirmed")),
                 None => Next::Confirm,
             },
             Step::Acting | Step::Finishing => self.next_of_action(node, view),
@@ -201,7 +207,7 @@ impl Gates<'_> {
         if node.record.step == Step::Planned {
             return Next::Leave(String::from("the node does not exist any more"));
         }
-        Next::Halt(format!("node {name} does not exist, and has not returned after {}", shown(timeout)))
+        Next::halt(format!("node {name} does not exist, and has not returned after {}", shown(timeout)))
     }
 
     /// The node takes this step now.
@@ -229,11 +235,11 @@ impl Gates<'_> {
             State::Failed => {
                 let message = format!("the drain of node {name} failed: {}", status.last_error);
                 if self.is_past_deadline(node) {
-                    Next::DrainTimedOut(message)
+                    Next::Halt(Some(HaltCause::DrainTimedOut), message)
                 } else if self.may_be_tried_again(node) {
                     Next::Wait(format!("waits for nm-reconciler to try again: {}", status.last_error))
                 } else {
-                    Next::Halt(message)
+                    Next::Halt(Some(HaltCause::Drain), message)
                 }
             }
             State::Blocked => {
@@ -242,10 +248,13 @@ impl Gates<'_> {
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
                 let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
                 match self.settings.halt_on_blocked_seconds {
-                    Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(format!(
-                        "the drain of node {name} has been blocked for more than {} by {which}",
-                        shown(limit)
-                    )),
+                    Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(
+                        Some(HaltCause::Drain),
+                        format!(
+                            "the drain of node {name} has been blocked for more than {} by {which}",
+                            shown(limit)
+                        ),
+                    ),
                     _ => Next::Wait(format!("blocked by {which}")),
                 }
             }
@@ -257,7 +266,7 @@ impl Gates<'_> {
                 if self.observed.has_timed_out(node, self.settings.return_timeout_seconds) =>
             {
                 let after = shown(self.settings.return_timeout_seconds);
-                Next::Halt(format!("nm-reconciler did not start the drain of node {name} within {after}"))
+                Next::halt(format!("nm-reconciler did not start the drain of node {name} within {after}"))
             }
             State::Requested | State::Paused | State::Planned => {
                 Next::Wait(String::from("waits for nm-reconciler"))
@@ -322,7 +331,8 @@ impl Gates<'_> {
             Some(_) => return self.step(node, Step::Checking),
         };
         if self.observed.has_timed_out(node, timeout) {
-            Next::Halt(format!("node {name} is not back after {}: {why}", shown(timeout)))
+            let message = format!("node {name} is not back after {}: {why}", shown(timeout));
+            Next::Halt(Some(HaltCause::NotBack), message)
         } else {
             Next::Wait(why.to_owned())
         }
@@ -390,7 +400,7 @@ impl Gates<'_> {
         let timeout = self.settings.return_timeout_seconds;
         if self.observed.has_timed_out(node, timeout) {
             let name = node.node();
-            return Next::Halt(format!(
+            return Next::halt(format!(
                 "node {name} has not returned to service after {}: {why}",
                 shown(timeout)
             ));
@@ -422,7 +432,7 @@ impl Gates<'_> {
         let after = shown(timeout);
         let is_of_node = node.record.step == Step::Checking
             || problem(node, self.observed.nodes.get(name)).is_some_and(|problem| problem == why);
-        Next::Halt(if is_of_node {
+        Next::halt(if is_of_node {
             format!("node {name} is not healthy after {after}: {why}")
         } else {
             format!("workloads affected by the drain of node {name} are not healthy after {after}: {why}")

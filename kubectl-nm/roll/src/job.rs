@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::decide::NodeProgress;
 use crate::error::{JobProblem, RollError};
-use crate::record::{ActionState, LABEL, NodeRecord, Roll, Step};
+use crate::record::{ActionRecord, ActionState, LABEL, NodeRecord, Roll, RollNode, Step};
 use crate::settings::{self, NodeAction};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -140,6 +140,17 @@ pub fn of_node(template: &Value, roll: &str, node: &str, record: &NodeRecord) ->
         }
     }
     job
+}
+
+/// The namespace and the name of the Job of a node that has failed, whose log may be read; none if the action of its step is a
+/// command, or has not failed, or if nothing is left of its Job.
+pub fn failed(roll: &Roll, node: &RollNode) -> Option<(String, String)> {
+    let has_failed = |action: &&ActionRecord| matches!(action.state, ActionState::JobFailed(_));
+    node.record.current_action().filter(has_failed)?;
+    let NodeAction::Job(template) = roll.settings.action_of(node.record.step)? else { return None };
+    let job = of_node(template, &roll.name, node.node(), &node.record);
+    let field = |name: &str| job["metadata"][name].as_str().map(str::to_owned);
+    field("namespace").zip(field("name"))
 }
 
 /// Creates the Job, unless it exists.

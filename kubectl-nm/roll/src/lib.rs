@@ -4,7 +4,7 @@
 //! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
 //! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
-//! [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
+//! [`halted`] says what to do about a roll that has halted, and [`unfinished`] what it leaves. [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
 
 pub mod absence;
 mod action_gates;
@@ -12,6 +12,7 @@ mod action_record;
 mod actions;
 mod apply;
 mod backoff;
+pub mod by_now;
 pub mod command;
 pub mod decide;
 mod departures;
@@ -19,6 +20,7 @@ pub mod error;
 pub mod finisher;
 mod gates;
 mod halt_event;
+pub mod halted;
 pub mod health;
 mod health_record;
 mod health_round;

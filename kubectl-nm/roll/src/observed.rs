@@ -114,6 +114,11 @@ impl NodeView {
         Self { ready_since: Some(Timestamp::default()), boot_id: String::from("unknown"), ..Self::default() }
     }
 
+    /// Whether anything is known of the node.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.uid.is_empty()
+    }
+
     /// The view of a node at this time, after an earlier view of it.
     pub fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
         let status = node.status.as_ref();

@@ -30,7 +30,7 @@ pub use crate::action_record::{ActionRecord, ActionState};
 pub use crate::health_record::{Baseline, Health, ProbedHealth};
 pub(crate) use crate::health_record::{DisturbedKind, DisturbedObject};
 pub use crate::totals::{DoneNodes, EarlierPods};
-pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, NODE, Pause, Runner, STATE, Step};
+pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, HaltCause, NODE, Pause, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
 
 /// Annotation of each maintenance: the [`RollSettings`] as JSON.
@@ -115,6 +115,12 @@ impl NodeRecord {
     /// The command or the Job of its current step; none before it has begun.
     pub fn current_action(&self) -> Option<&ActionRecord> {
         self.action_of(self.step)
+    }
+
+    /// The command or the Job of its current step if it has ended, and the step has not.
+    pub fn failed_action(&self) -> Option<&ActionRecord> {
+        self.current_action()
+            .filter(|action| !matches!(action.state, ActionState::Running | ActionState::Succeeded))
     }
 
     /// The record with this about the command or the Job of its current step.

@@ -378,6 +378,7 @@ mod tests {
             detail: String::new(),
             ready_time: None,
             pods: (0, 0),
+            by_now: None,
         };
         let all = [node("n1", 0), node("n2", 1), node("n3", 2)];
         let record = RollRecord { skipped: vec![String::from("n1")], ..RollRecord::default() };

@@ -154,6 +154,7 @@ mod tests {
             detail: String::new(),
             ready_time: None,
             pods: node.pods(),
+            by_now: None,
         };
         roll.nodes.iter().map(of).collect()
     }

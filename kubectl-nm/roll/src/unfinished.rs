@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
+use nm_core::explain::cause::sentence;
+
+use crate::record::{Roll, RollNode, RollRecord, Step};
 
 /// A node of a roll that is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +23,7 @@ impl UnfinishedNode {
     fn of(node: &RollNode, record: &RollRecord, expects_reboot: bool) -> Self {
         let step = node.record.step;
         let has_halted = record.halt.as_ref().is_some_and(|halt| halt.node == node.node());
-        let has_failed = node
-            .record
-            .current_action()
-            .is_some_and(|action| matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_)));
+        let has_failed = node.record.failed_action().is_some();
         let awaits_reboot =
             expects_reboot && has_halted && step == Step::Rejoining && node.record.action.is_some();
         Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed, awaits_reboot }
@@ -91,6 +90,14 @@ pub fn runs_unless_rebooted(nodes: &[UnfinishedNode]) -> Option<String> {
     Some(format!(
         "the action of {node} runs again when the roll is resumed, unless the node has rebooted by then"
     ))
+}
+
+/// The nodes whose command or Job runs again when the roll is resumed, in sentences.
+pub fn again_sentences(nodes: &[UnfinishedNode]) -> Vec<String> {
+    let failed = Some(run_again(nodes)).filter(|nodes| !nodes.is_empty());
+    let failed =
+        failed.map(|nodes| format!("The action of {} failed, and runs again on resume.", nodes.join(", ")));
+    failed.into_iter().chain(runs_unless_rebooted(nodes).map(|again| sentence(&again))).collect()
 }
 
 /// How the nodes that an aborted roll leaves in maintenance return to service.

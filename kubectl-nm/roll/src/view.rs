@@ -194,6 +194,7 @@ mod tests {
             detail: String::new(),
             ready_time: None,
             pods: (0, 0),
+            by_now: None,
         }];
         let (state, aborted, is_current) = (&RollState::Working, None, true);
         let view =
@@ -229,7 +230,7 @@ mod tests {
         let done = DoneNodes { nodes: 1, seconds: 60, ..DoneNodes::default() };
         let goes_on = RollRecord { done, ..RollRecord::default() };
         let now = Timestamp::UNIX_EPOCH;
-        let halt = Halt { node: "n2".into(), message: "failed".into(), at: now, timed_out: false };
+        let halt = Halt { node: "n2".into(), message: "failed".into(), at: now, cause: None };
         let halted = RollRecord { halt: Some(halt.clone()), ..goes_on.clone() };
         for (record, state, aborted, is_estimated) in [
             (&goes_on, RollState::Working, None, true),

@@ -1,6 +1,7 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -15,13 +16,16 @@ use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{all_causes, unlisted};
 use nm_core::explain::outage_causes::{are_down, command_for_more};
+use nm_core::explain::roll_causes::roll_command;
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{Halt, RollRunners};
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
-use nm_core::terminal::command_context::{confirmed, nm_command, shell_quoted};
+use nm_core::terminal::command_context::confirmed;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
+use nm_roll::command::{kept_output, log_folder};
+use nm_roll::halted::HaltedRoll;
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
@@ -99,7 +103,12 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let message = || format!("asking {} for causes", cluster.server());
         // Of several, the facts only matter to those that pods keep, or whose node may have been deleted.
         let asked = Timestamp::now();
-        let wanted = found.iter().copied().filter(|object| !nodes.is_empty() || needs_facts(object, asked));
+        let rolls = RollRunners::of(&all);
+        let halts = rolls.halts_of(found.iter().copied());
+        let has_halted = |object: &NodeMaintenance| halts.values().any(|halt| halt.node == node(object));
+        let is_wanted =
+            |object: &&NodeMaintenance| !nodes.is_empty() || needs_facts(object, asked) || has_halted(object);
+        let wanted = found.iter().copied().filter(is_wanted);
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
@@ -110,7 +119,8 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let facts = progress::during(out, message, Box::pin(read)).await;
         let (kubectl, now) = (cluster.kubectl(), Timestamp::now());
         let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
-        let judge = |object| Judged::of(object, halt_of_roll(object, &all).as_ref(), &context);
+        let halted = halted_rolls(&all, &context);
+        let judge = |object| Judged::of(object, &halted, &context);
         let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {
             let is_reported = |object| matches!(State::of(object), State::Blocked | State::Failed);
@@ -147,16 +157,34 @@ fn is_kept_by_pods(object: &NodeMaintenance, now: Timestamp) -> bool {
 struct Judged<'a> {
     object: &'a NodeMaintenance,
     causes: Vec<Cause>,
+    /// That its roll has halted, if that comes after what has to be done before the roll is resumed.
+    halted: Option<Cause>,
 }
 
 impl<'a> Judged<'a> {
-    fn of(object: &'a NodeMaintenance, halt: Option<&Halt>, context: &Context<'_>) -> Self {
-        Self { object, causes: causes_of(object, halt, context) }
+    /// The causes of a maintenance: of its roll, of a missing reconciler, and its own.
+    fn of(object: &'a NodeMaintenance, halted: &BTreeMap<String, HaltedRoll>, context: &Context<'_>) -> Self {
+        let Context { reconcilers, facts, kubectl, now } = *context;
+        let mut causes = all_causes(object, reconcilers, facts, kubectl, now);
+        let halted = roll_name(object).and_then(|roll| halted.get_key_value(roll));
+        // The halt is what the roll is resumed after.
+        let resume = halted.map(|(roll, _)| roll_command("resume", roll, kubectl));
+        for cause in causes.iter_mut().filter(|cause| resume.iter().any(|it| cause.commands.contains(it))) {
+            (cause.advice, cause.commands) = (String::new(), Vec::new());
+        }
+        let (first, last) = match halted {
+            Some((_, halted)) if halted.awaits_drain() => (None, Some(halted.cause(kubectl))),
+            Some((_, halted)) => (Some(halted.cause(kubectl)), None),
+            None => (None, None),
+        };
+        causes.splice(0..0, first);
+        Self { object, causes, halted: last }
     }
 
     /// Whether something blocks it that does not pass by itself.
     fn is_blocked(&self) -> bool {
-        self.causes.iter().any(|cause| !cause.passes() && !cause.is_outage) || unlisted(self.object) > 0
+        let mut causes = self.causes.iter().chain(&self.halted);
+        causes.any(|cause| !cause.passes() && !cause.is_outage) || unlisted(self.object) > 0
     }
 
     /// Whether nobody has to do anything, as far as its causes tell.
@@ -180,7 +208,9 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
         return Ok(is_blocked);
     }
     let mut common: Vec<CommonCause> = Vec::new();
-    for Judged { object, causes } in judged {
+    let mut rolls: Vec<(Cause, &str)> = Vec::new();
+    for Judged { object, causes, halted } in judged {
+        rolls.extend(halted.map(|halted| (halted, node(object))));
         out.wrapped_data(&headline(object))?;
         let more = unlisted(object);
         if more > 0 {
@@ -189,6 +219,9 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
         for cause in causes {
             CommonCause::add(&mut common, cause, node(object));
         }
+    }
+    for (cause, node) in rolls {
+        CommonCause::add(&mut common, cause, node);
     }
     if common.is_empty() && !is_blocked {
         out.data(&Line::new("Nothing is blocked."))?;
@@ -292,32 +325,40 @@ fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node
     left_out
 }
 
-/// Why the roll of a maintenance has halted; none if it has not, or if its records cannot be read.
-pub(crate) fn halt_of_roll(object: &NodeMaintenance, all: &[NodeMaintenance]) -> Option<Halt> {
-    RollRunners::of(all).halt(roll_name(object)?).cloned()
+/// The rolls that have halted, by name, without those whose records cannot be read.
+pub(crate) fn halted_rolls(all: &[NodeMaintenance], context: &Context<'_>) -> BTreeMap<String, HaltedRoll> {
+    let halted = |(roll, halt): (&str, &Halt)| {
+        let node = context.facts.halted.get(&halt.node);
+        let halted = HaltedRoll::of(roll, halt, all, node, context.now).with_output(|node, since| {
+            let folder = log_folder(roll, |variable| env::var_os(variable))?;
+            kept_output(&folder, node, since)
+        });
+        (roll.to_owned(), halted)
+    };
+    RollRunners::of(all).halts().map(halted).collect()
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.
 #[cfg(feature = "testing")]
 pub(crate) fn explain(
     object: &NodeMaintenance,
-    halt: Option<&Halt>,
+    halted: &BTreeMap<String, HaltedRoll>,
     context: &Context<'_>,
     out: &mut Output,
 ) -> Result<bool, Error> {
-    let judged = Judged::of(object, halt, context);
+    let judged = Judged::of(object, halted, context);
     explain_one(&judged, context, out)?;
     Ok(judged.is_blocked())
 }
 
 fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> Result<(), Error> {
-    let Judged { object, causes } = judged;
+    let Judged { object, causes, halted } = judged;
     let is_blocked = judged.is_blocked();
     out.wrapped_data(&headline(object))?;
     if let Some(roll) = roll_name(object) {
         out.data(&Line::new(format!("It is part of roll {roll}.")))?;
     }
-    for cause in causes {
+    for cause in causes.iter().chain(halted) {
         out.data(&Line::default())?;
         print_paragraph(cause, &[], context.now, out)?;
     }
@@ -348,19 +389,6 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
     Ok(())
 }
 
-/// The causes of a maintenance: of its roll, of a missing reconciler, and its own.
-fn causes_of(object: &NodeMaintenance, halt: Option<&Halt>, context: &Context<'_>) -> Vec<Cause> {
-    let Context { reconcilers, facts, kubectl, now } = *context;
-    let halted = roll_name(object).zip(halt).map(|(roll, halt)| halted(roll, halt, kubectl));
-    let mut own = all_causes(object, reconcilers, facts, kubectl, now);
-    // The halt comes first, and is what the roll is resumed after.
-    let resume = halted.as_ref().and_then(|halted| halted.commands.first());
-    for cause in own.iter_mut().filter(|cause| resume.is_some_and(|resume| cause.commands.contains(resume))) {
-        (cause.advice, cause.commands) = (String::new(), Vec::new());
-    }
-    halted.into_iter().chain(own).collect()
-}
-
 /// `node/n1: Blocked 40%: …`.
 fn headline(object: &NodeMaintenance) -> Line {
     let state = State::of(object);
@@ -376,30 +404,6 @@ fn headline(object: &NodeMaintenance) -> Line {
         _ => maintenance::headline(object),
     };
     Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object))
-}
-
-/// The cause that the roll of the node has halted.
-fn halted(roll: &str, halt: &Halt, kubectl: &str) -> Cause {
-    let roll = shell_quoted(roll);
-    let skip = Some(halt.node.as_str()).filter(|node| !node.is_empty());
-    let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
-    let without = if skip.is_some() {
-        "; or continue without the node, which returns it to service as it is, or"
-    } else {
-        ", or"
-    };
-    let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
-    Cause {
-        what: vec![format!("Roll {roll} halted: {}.", halt.message)],
-        since: Timestamp::from_second(halt.at.as_second()).ok(),
-        advice: format!("When nothing prevents it any more, continue the roll{without} abort the roll"),
-        commands: commands
-            .into_iter()
-            .flatten()
-            .map(|rest| nm_command(kubectl, &format!("roll {rest}")))
-            .collect(),
-        ..Cause::default()
-    }
 }
 
 /// A cause without its commands. `nodes` are those that it concerns, if several are explained.

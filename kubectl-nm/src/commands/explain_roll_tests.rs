@@ -4,58 +4,183 @@ use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::with_status;
 use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
-use serde_json::json;
+use nm_shared::NodeMaintenance;
+use serde_json::{Value, json};
 
 use super::tests::reconcilers;
 use super::*;
 
-#[test]
-fn the_node_of_a_roll_that_has_halted_is_blocked() {
-    let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
-    let halt = Halt {
-        node: String::from("n1"),
-        message: String::from("the action for node n1 failed: the command ended with exit code 1"),
-        at: "2026-01-02T03:04:05.716405103Z".parse().unwrap(),
-        timed_out: false,
-    };
-    let record = RollRecord { halt: Some(halt), ..RollRecord::default() };
-    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+const STATUS: &str = "Ongoing for 3m20s, since 2026-01-02T03:04:05Z.";
+
+/// A node of roll `kernel`, in this status and at this step, which has halted the roll.
+fn halting(status: Value, settings: &Value, node: &Value, halt: &Value) -> NodeMaintenance {
+    let mut all = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
         "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-    let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
-        "action": {"attempt": 1, "state": {"failed": "the command ended with exit code 1"}}});
-    let of_roll = |state: String| {
-        let mut object = drained.clone();
-        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
-        let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string()), (STATE, state)];
-        object.metadata.annotations = Some(annotations.map(|(name, value)| (name.to_owned(), value)).into());
-        object
-    };
-    let object = of_roll(annotation(&record));
-    let halt = halt_of_roll(&object, std::slice::from_ref(&object));
+    let mut record = json!({"wave": 0, "position": 0, "since": "2026-01-02T03:04:05Z"});
+    let mut halt = halt.clone();
+    (halt["node"], halt["at"]) = (json!("n1"), json!("2026-01-02T03:04:05.716405103Z"));
+    for (into, from) in [(&mut all, settings), (&mut record, node)] {
+        into.as_object_mut().unwrap().extend(from.as_object().unwrap().clone());
+    }
+    let state = json!({"revision": 2, "halt": halt});
+    let mut object = with_status("n1", status);
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+    let annotations = [(SETTINGS, all), (NODE, record), (STATE, state)];
+    let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
+    object.metadata.annotations = Some(annotations.into());
+    object
+}
+
+fn explained(object: &NodeMaintenance, node: Option<Value>) -> (String, bool) {
+    let mut facts = ClusterFacts::of_maintenances([object]);
+    facts.halted.extend(node.map(|node| ("n1".to_owned(), serde_json::from_value(node).unwrap())));
     let (mut out, captured) = output();
     let context = Context {
         reconcilers: &reconcilers(Leadership::Held),
-        facts: &ClusterFacts::default(),
+        facts: &facts,
         kubectl: "kubectl --context blue",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let is_blocked = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
-    let expected = "\
+    let halted = halted_rolls(std::slice::from_ref(object), &context);
+    let is_blocked = explain(object, &halted, &context, &mut out).unwrap();
+    (captured.data(), is_blocked)
+}
+
+fn failed_action(state: &Value) -> Value {
+    json!({"step": "Acting", "action": {"attempt": 2, "state": state}})
+}
+
+#[test]
+fn the_node_of_a_roll_that_has_halted_is_blocked() {
+    let message = "the action for node n1 failed: the command ended with exit code 1";
+    let node = failed_action(&json!({"failed": "the command ended with exit code 1"}));
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3});
+    let object = halting(drained, &json!({}), &node, &json!({"message": message}));
+    let expected = format!(
+        "\
 node/n1: Drained: 3 pods gone; roll kernel stopped because its action failed
 It is part of roll kernel.
 
 Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
-  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
+The action of n1 failed, and runs again on resume.
+  {STATUS}
   When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
     kubectl nm roll resume kernel --context blue
     kubectl nm roll resume kernel --skip n1 --context blue
     kubectl nm roll abort kernel --context blue --yes
-";
-    assert_eq!((captured.data().as_str(), is_blocked), (expected, true));
+"
+    );
+    assert_eq!(explained(&object, None), (expected, true));
 
     for unknown in [annotation(&RollRecord::default()), String::from("{")] {
-        let object = of_roll(unknown);
-        assert_eq!(halt_of_roll(&object, std::slice::from_ref(&object)), None);
+        let mut object = object.clone();
+        object.metadata.annotations.as_mut().unwrap().insert(STATE.to_owned(), unknown);
+        assert!(!explained(&object, None).0.contains("halted"));
+    }
+}
+
+#[test]
+fn a_roll_that_a_failed_job_has_halted_names_the_command_that_shows_its_log() {
+    let node = failed_action(&json!({"jobFailed": "Job ops/kernel-0-1767323045-2: backoff limit"}));
+    let job = json!({"action": {"job": {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ops"}}}});
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3});
+    let halt = json!({"message": "the action for node n1 failed"});
+    let (shown, _) = explained(&halting(drained.clone(), &job, &node, &halt), None);
+    assert!(
+        shown.contains("  The log of the Job may show why. When nothing prevents it any more"),
+        "{shown}"
+    );
+    let log =
+        "    kubectl --context blue -n ops logs job/kernel-0-1767323045-2\n    kubectl nm roll resume kernel";
+    assert!(shown.contains(log), "{shown}");
+    // A Job that ran for too long was deleted.
+    let node = failed_action(&json!({"failed": "Job ops/kernel-0-1767323045-2 still ran after 1s"}));
+    let (shown, _) = explained(&halting(drained, &job, &node, &halt), None);
+    assert!(shown.contains("The action of n1 failed") && !shown.contains("logs"), "{shown}");
+}
+
+#[test]
+fn a_roll_that_a_failed_command_has_halted_names_the_file_with_its_output_if_it_is_here() {
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3});
+    let settings = json!({"action": {"run": "reboot {}"}});
+    let of = |state: Value| {
+        let node = failed_action(&state);
+        let object = halting(drained.clone(), &settings, &node, &json!({"message": "m"}));
+        let halt = RollRunners::of([&object]).halt("kernel").cloned().unwrap();
+        let now = "2026-01-02T03:07:25Z".parse().unwrap();
+        let halted = HaltedRoll::of("kernel", &halt, std::slice::from_ref(&object), None, now);
+        let halted = halted.with_output(|node, since| {
+            assert_eq!(since.to_string(), "2026-01-02T03:04:05Z");
+            Some(format!("/state/{node}.log").into())
+        });
+        halted.cause("kubectl").what
+    };
+    // Exit code 255 is that of a connection that was lost.
+    for state in [json!({"failed": "the command ended with exit code 1"}), json!("disconnected")] {
+        let expected = [
+            "Roll kernel halted: m.",
+            "The action of n1 failed, and runs again on resume.",
+            "The output of the command is in /state/n1.log.",
+        ];
+        assert_eq!(of(state), expected);
+    }
+    assert_eq!(of(json!("running")), ["Roll kernel halted: m."]);
+}
+
+#[test]
+fn a_roll_that_a_drain_has_halted_is_resumed_after_the_drain_which_is_named_first() {
+    let condition = json!([{"type": "Drained", "status": "False", "reason": "TimedOut",
+        "message": "the drain timed out after 8 s", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let failed =
+        json!({"phase": "Failed", "lastError": "the drain timed out after 8 s", "conditions": condition});
+    let halt = json!({"message": "the drain of node n1 failed: m", "cause": "drainTimedOut"});
+    let draining = json!({"step": "Draining"});
+    let of = |status: Value| explained(&halting(status, &json!({}), &draining, &halt), None).0;
+    let shown = of(failed);
+    let (drain, roll) =
+        (shown.find("The drain timed out").unwrap(), shown.find("Roll kernel halted").unwrap());
+    assert!(drain < roll, "{shown}");
+    assert!(
+        shown.contains("  First let the drain of node n1 continue; then continue the roll; or"),
+        "{shown}"
+    );
+
+    let shown = of(json!({"phase": "Succeeded", "evictionPods": 3}));
+    let now = "Roll kernel halted: the drain of node n1 failed: m.\nBy now, node n1 is drained.\n";
+    assert!(shown.contains(now) && shown.contains("  Continue the roll; or"), "{shown}");
+    let shown = of(json!({"phase": "Running", "podCounts": {"waiting": 1}}));
+    assert!(shown.contains("By now, the drain of node n1 is under way.\n"), "{shown}");
+}
+
+#[test]
+fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
+    let waits =
+        json!({"step": "Rejoining", "bootId": "boot-0", "action": {"attempt": 1, "state": "succeeded"}});
+    let halt = json!({"message": "node n1 is not back after 15s: it has not rebooted", "cause": "notBack"});
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3});
+    let object = halting(drained, &json!({"expectReboot": true}), &waits, &halt);
+    let again =
+        "The action of n1 runs again when the roll is resumed, unless the node has rebooted by then.\n";
+    let view = |boot: &str, ready: &str| {
+        json!({"metadata": {"name": "n1", "uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": ready}],
+            "nodeInfo": {"bootID": boot, "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+                "systemUUID": ""}}})
+    };
+    for node in [None, Some(view("boot-0", "True"))] {
+        let (shown, _) = explained(&object, node);
+        assert!(
+            shown.contains(again) && shown.contains("  Reboot node n1, then continue the roll; or"),
+            "{shown}"
+        );
+    }
+    for (ready, expected) in [
+        ("True", "By now, node n1 has rebooted and is Ready.\n"),
+        ("Unknown", "By now, node n1 has rebooted, but is not Ready.\n"),
+    ] {
+        let (shown, _) = explained(&object, Some(view("boot-1", ready)));
+        assert!(shown.contains(expected) && !shown.contains("runs again"), "{shown}");
+        assert!(shown.contains("  Continue the roll; or"), "{shown}");
     }
 }
 
@@ -68,28 +193,21 @@ fn the_other_nodes_of_a_halted_roll_have_the_commands_that_continue_it_once() {
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
     let state = json!({"revision": 2, "halt": halt}).to_string();
     object.metadata.annotations = Some([(STATE.to_owned(), state)].into());
-    let halt = halt_of_roll(&object, std::slice::from_ref(&object));
-    let (mut out, captured) = output();
-    let context = Context {
-        reconcilers: &reconcilers(Leadership::Held),
-        facts: &ClusterFacts::of_maintenances([&object]),
-        kubectl: "kubectl",
-        now: "2026-01-02T03:07:25Z".parse().unwrap(),
-    };
-    let _ = explain(&object, halt.as_ref(), &context, &mut out).unwrap();
-    let expected = "\
+    let expected = format!(
+        "\
 node/n2: Planned: starts when its turn in roll kernel comes
 It is part of roll kernel.
 
 Roll kernel halted: node n1 is drained, and was not confirmed.
-  Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
+  {STATUS}
   When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
-    kubectl nm roll resume kernel
-    kubectl nm roll resume kernel --skip n1
-    kubectl nm roll abort kernel --yes
+    kubectl nm roll resume kernel --context blue
+    kubectl nm roll resume kernel --skip n1 --context blue
+    kubectl nm roll abort kernel --context blue --yes
 
 The maintenance starts when its turn in roll kernel comes, but the roll starts no node now.
   Ongoing for 3m25s, since 2026-01-02T03:04:00Z.
-";
-    assert_eq!(captured.data(), expected);
+"
+    );
+    assert_eq!(explained(&object, None).0, expected);
 }

@@ -25,7 +25,7 @@ fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String,
         kubectl: "kubectl",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let is_blocked = explain(object, None, &context, &mut out).unwrap();
+    let is_blocked = explain(object, &BTreeMap::new(), &context, &mut out).unwrap();
     (captured.data(), is_blocked)
 }
 
@@ -173,7 +173,7 @@ fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_times_and_numbers_diff
         kubectl: "kubectl",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let judged = objects.iter().map(|object| Judged::of(object, None, &context)).collect();
+    let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
     assert!(explain_all(judged, &context, &mut out).unwrap());
     let patch = r#"--type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#;
     let expected = format!(
@@ -211,7 +211,7 @@ fn of_several_nodes_each_sentence_is_true_of_the_nodes_that_it_names() {
     };
     let explained = |objects: &[NodeMaintenance]| {
         let (mut out, captured) = output();
-        let judged = objects.iter().map(|object| Judged::of(object, None, &context)).collect();
+        let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
         let is_blocked = explain_all(judged, &context, &mut out).unwrap();
         (captured.data(), is_blocked)
     };
@@ -316,7 +316,11 @@ fn a_pod_that_waits_for_long_is_looked_into_and_one_that_waits_in_vain_is_not_we
     let object = with_status("n1", json!({"phase": "Running", "waitingPods": waiting}));
     assert!(!is_kept_by_pods(&object, "2026-01-02T03:04:10Z".parse().unwrap()));
     assert!(is_kept_by_pods(&object, "2026-01-02T03:04:20Z".parse().unwrap()));
-    let judged = |outlook| Judged { object: &object, causes: vec![Cause { outlook, ..Cause::default() }] };
+    let judged = |outlook| Judged {
+        object: &object,
+        causes: vec![Cause { outlook, ..Cause::default() }],
+        halted: None,
+    };
     let (passes, will_block) = (judged(Outlook::Passes), judged(Outlook::WillBlock));
     assert!(passes.is_well() && !will_block.is_well() && !will_block.is_blocked());
 }
@@ -403,7 +407,7 @@ fn every_workload_of_several_nodes_that_is_down_is_named_or_counted() {
             down,
             ..Cause::default()
         };
-        Judged { object: &objects[at], causes: vec![cause] }
+        Judged { object: &objects[at], causes: vec![cause], halted: None }
     };
     let context = Context {
         reconcilers: &reconcilers(Leadership::Held),

@@ -43,9 +43,21 @@ pub struct Halt {
     pub message: String,
     /// When it halted.
     pub at: Timestamp,
-    /// Whether its drain timed out, and cannot continue without more time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timed_out: bool,
+    /// What of the node it was, if it may be over before somebody continues the roll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<HaltCause>,
+}
+
+/// What halted a roll, as far as a program that only looks can see that it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HaltCause {
+    /// The drain of the node failed, or pods blocked it for too long.
+    Drain,
+    /// The drain timed out, and cannot continue without more time.
+    DrainTimedOut,
+    /// The node did not reboot, or was not Ready, after its command or Job.
+    NotBack,
 }
 
 /// Of the record of a roll, what those who only look have to know.

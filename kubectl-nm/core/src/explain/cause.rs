@@ -118,7 +118,7 @@ pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
 }
 
 /// The sentence with a full stop, and with a capital letter unless it begins with a name. One that was cut stays so.
-pub(super) fn sentence(text: &str) -> String {
+pub fn sentence(text: &str) -> String {
     let text = text.trim_end();
     let end = if text.ends_with("...") { "..." } else { "." };
     capitalized(&format!("{}{end}", text.trim_end_matches('.')))

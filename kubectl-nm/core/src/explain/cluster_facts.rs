@@ -64,6 +64,8 @@ pub struct ClusterFacts {
     pub outage_gaps: BTreeMap<String, BTreeSet<OutageGap>>,
     /// The Jobs that have failed for good since pods of theirs left these nodes.
     pub failed_jobs: BTreeMap<String, Vec<FailedJob>>,
+    /// The nodes that have halted the rolls of explained maintenances.
+    pub halted: BTreeMap<String, Node>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,
 }

@@ -62,22 +62,27 @@ pub async fn read<'a>(
 ) -> ClusterFacts {
     let explained: Vec<&NodeMaintenance> = explained.into_iter().collect();
     let wanted = FactsToRead::of(explained.iter().copied());
-    let (mut facts, nodes) = tokio::join!(
-        Box::pin(read_wanted(cluster, &wanted, ClusterFacts::of_maintenances(all), now)),
-        Box::pin(own_nodes(cluster, &explained))
-    );
+    let known = ClusterFacts::of_maintenances(all);
+    let halts = known.rolls.halts_of(explained.iter().copied());
+    let halted: BTreeSet<String> = halts.values().map(|halt| halt.node.clone()).collect();
+    let own = explained.iter().map(|object| node(object)).chain(halted.iter().map(String::as_str));
+    let own: BTreeSet<&str> = own.filter(|node| !node.is_empty()).collect();
+    let (mut facts, nodes) =
+        tokio::join!(Box::pin(read_wanted(cluster, &wanted, known, now)), Box::pin(own_nodes(cluster, &own)));
     for (name, node) in nodes {
         match node {
-            Some(node) => facts.unready.extend(UnreadyNode::of(&node).map(|unready| (name, unready))),
+            Some(node) => {
+                facts.unready.extend(UnreadyNode::of(&node).map(|unready| (name.clone(), unready)));
+                facts.halted.extend(halted.contains(&name).then_some((name, node)));
+            }
             None => facts.deleted.extend([name]),
         }
     }
     facts
 }
 
-/// The nodes of these maintenances, as far as the user may read them; none of one that does not exist.
-async fn own_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> Vec<(String, Option<Node>)> {
-    let names: BTreeSet<&str> = explained.iter().map(|object| node(object)).collect();
+/// These nodes, as far as the user may read them; none of one that does not exist.
+async fn own_nodes(cluster: &Cluster, names: &BTreeSet<&str>) -> Vec<(String, Option<Node>)> {
     let nodes: Api<Node> = Api::all(cluster.client());
     let mut most = usize::MAX;
     if names.len() > MAX_SINGLE_NODES {
@@ -85,14 +90,14 @@ async fn own_nodes(cluster: &Cluster, explained: &[&NodeMaintenance]) -> Vec<(St
             Ok(all) => {
                 let mut all: HashMap<String, Node> =
                     all.into_iter().map(|node| (node.name_any(), node)).collect();
-                return names.into_iter().map(|name| (name.to_owned(), all.remove(name))).collect();
+                return names.iter().map(|name| ((*name).to_owned(), all.remove(*name))).collect();
             }
             Err(Unseen::Forbidden(_)) => most = MAX_SINGLE_NODES,
             Err(Unseen::Failed(..)) => {}
         }
     }
     // Those that are not read count as existing and Ready.
-    let read = stream::iter(names.into_iter().take(most)).map(async |name| {
+    let read = stream::iter(names.iter().copied().take(most)).map(async |name| {
         let asked = "get nodes";
         let request = cluster.request(asked, async || nodes.get_opt(name).await);
         Some((name.to_owned(), within_timeout(asked, request).await.ok()?))

@@ -230,7 +230,7 @@ pub(super) fn offer_skip(
 }
 
 /// A command about a roll.
-pub(super) fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
+pub fn roll_command(verb: &str, roll: &str, kubectl: &str) -> String {
     nm_command(kubectl, &format!("roll {verb} {}", shell_quoted(roll)))
 }
 

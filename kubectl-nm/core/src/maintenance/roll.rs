@@ -21,7 +21,7 @@ use crate::terminal::text::{Line, Style};
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
 
 pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
-pub use nm_shared::api::roll_state::{Halt, Pause, RollStanding, Runner};
+pub use nm_shared::api::roll_state::{Halt, HaltCause, Pause, RollStanding, Runner};
 
 /// After this time without a heartbeat, a roll has no runner.
 pub const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);

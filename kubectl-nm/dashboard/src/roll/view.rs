@@ -215,7 +215,11 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
     };
     let (text, tone) = match (state, &record.halt) {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
-        (_, Some(halt)) => (format!("halted: {}", halt.message), Tone::Bad),
+        (_, Some(halt)) => {
+            let by_now = model.rows.iter().find_map(|row| row.progress.by_now);
+            let by_now = by_now.map(|by_now| format!("; {}", by_now.words(&halt.node))).unwrap_or_default();
+            (format!("halted: {}{by_now}", halt.message), Tone::Bad)
+        }
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
         _ if let Some(who) = &record.aborted => {

@@ -53,6 +53,7 @@ pub(super) fn at_step(
         detail: detail.into(),
         ready_time: None,
         pods,
+        by_now: None,
     }
 }
 
@@ -101,7 +102,7 @@ impl Scene {
         let mut scene = Self::later();
         let message = "the action for node worker-2 failed: the command ended with exit code 1".to_owned();
         scene.progress[0].detail.clone_from(&message);
-        scene.record.halt = Some(Halt { node: "worker-2".into(), message, at: now(), timed_out: false });
+        scene.record.halt = Some(Halt { node: "worker-2".into(), message, at: now(), cause: None });
         scene.state = RollState::Working;
         scene
     }

@@ -58,9 +58,25 @@ fn a_failed_drain_halts_the_roll_and_nothing_new_begins() {
     world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
     let RollState::Halted(halt) = world.run() else { panic!("{:?}", world.last) };
     assert_eq!((halt.node.as_str(), halt.message.as_str()), ("n0", "the drain of node n0 failed: timed out"));
+    assert_eq!(halt.cause, Some(HaltCause::Drain));
     assert_eq!(world.begun, ["n0"]);
     // Whoever looks later sees it in the object.
     assert!(world.roll().record.unwrap().halt.is_some());
+    // The drain goes on and succeeds while the roll stays halted.
+    for (phase, expected) in
+        [("Failed", None), ("Running", Some(ByNow::Drains)), ("Succeeded", Some(ByNow::Drained))]
+    {
+        world.objects.get_mut("n0").unwrap().status =
+            serde_json::from_value(json!({"phase": phase})).unwrap();
+        assert_eq!(by_now(&mut world), expected, "{phase}");
+    }
+    assert_eq!(world.step_of("n0"), Some(Step::Draining));
+}
+
+/// What has become of the node that halted the roll.
+fn by_now(world: &mut World) -> Option<ByNow> {
+    world.decide(usize::MAX);
+    world.last.as_ref().unwrap().progress[0].by_now
 }
 
 #[test]
@@ -98,6 +114,13 @@ fn a_node_that_never_returns_halts_the_roll_after_the_timeout_of_this_program() 
     world.decide(usize::MAX);
     let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert_eq!(halt.message, "node n0 is not back after 1m: it has not rebooted");
+    assert_eq!((halt.cause, by_now(&mut world)), (Some(HaltCause::NotBack), None));
+    world.observed.nodes.get_mut("n0").unwrap().boot_id = "boot-1".into();
+    assert_eq!(by_now(&mut world), Some(ByNow::Rebooted { is_ready: true }));
+    let shown = |nodes| {
+        decide(&world.roll(), &world.record, &Observed::shown_at(at(world.now), &world.roll(), nodes))
+    };
+    assert_eq!(shown(None).progress[0].by_now, None, "without permission to list nodes, nothing is known");
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn an_action_that_had_begun_before_the_program_ended_is_never_shown_as_not_begun
     let again = "runs again when the roll is resumed";
     let paused = |record: &mut RollRecord| record.paused = true;
     let halted = |record: &mut RollRecord| {
-        record.halt = Some(Halt { node: "n0".into(), message: "no".into(), at: at(0), timed_out: false });
+        record.halt = Some(Halt { node: "n0".into(), message: "no".into(), at: at(0), cause: None });
     };
     let failed = || ActionState::Failed("exit code 1".into());
     let (command, job) = (NodeAction::Run("x".into()), NodeAction::Job(json!({})));

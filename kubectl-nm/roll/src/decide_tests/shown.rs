@@ -86,7 +86,7 @@ fn a_node_is_shown_to_wait_for_a_confirmation_only_while_a_program_asks_for_it()
     beat(&mut world);
     assert_eq!(shown(&world, true)[0].detail, "waits for a confirmation");
     let asks_again = "is not confirmed: the roll asks again when it is resumed";
-    let halt = Halt { node: "n0".into(), message: "no".into(), at: at(0), timed_out: false };
+    let halt = Halt { node: "n0".into(), message: "no".into(), at: at(0), cause: None };
     for (halt, runner) in
         [(Some(halt.clone()), None), (Some(halt), world.record.runner.clone()), (None, None)]
     {

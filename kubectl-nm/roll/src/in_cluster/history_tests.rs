@@ -44,6 +44,7 @@ impl Cluster {
             detail: String::new(),
             ready_time: None,
             pods: (0, 0),
+            by_now: None,
         });
         let progress: Vec<_> = progress.collect();
         let (roll, record, progress) = (&self.roll, &self.record, &progress);
@@ -108,7 +109,7 @@ fn the_next_pod_continues_the_history_and_a_new_roll_of_that_name_begins_another
     let mut next = Cluster::new(first.stored);
     next.record.released.push("n1".into());
     next.record.nodes.remove(0);
-    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), cause: None };
     next.sees(&["n2", "n3", "n4"], &RollState::Halted(halt), None);
     assert_eq!(
         next.written(),
@@ -147,7 +148,7 @@ fn a_roll_whose_end_was_not_recorded_is_done_if_every_node_has_an_entry() {
 #[test]
 fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
     let mut cluster = Cluster::new(json!({}));
-    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+    let halt = Halt { node: "n2".into(), message: "failed".into(), at: time(BEGAN), cause: None };
     cluster.record.halt = Some(halt.clone());
     cluster.keeper.know(&cluster.roll, &cluster.record, time(BEGAN));
     assert_eq!(cluster.written().1, RollEnding::of(&halt));
@@ -174,7 +175,7 @@ fn at_step(name: &str, step: &str) -> RollNode {
 fn nodes_that_leave_a_halted_roll_are_noted_once_it_is_over_with_the_time_when_they_left() {
     let after = |aborted: Option<&str>| {
         let mut cluster = Cluster::new(json!({}));
-        let halt = Halt { node: "n4".into(), message: "failed".into(), at: time(BEGAN), timed_out: false };
+        let halt = Halt { node: "n4".into(), message: "failed".into(), at: time(BEGAN), cause: None };
         cluster.record.halt = Some(halt);
         cluster.roll.nodes = ["n1", "n2", "n3", "n4"].map(planned).into();
         cluster.keeper.know(&cluster.roll, &cluster.record, time(BEGAN));

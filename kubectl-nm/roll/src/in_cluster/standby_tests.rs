@@ -20,7 +20,7 @@ fn me() -> Runner {
 /// The record of a roll that has halted, and whose last heartbeat was long ago.
 fn halted(revision: u64) -> RollRecord {
     let at = Timestamp::UNIX_EPOCH;
-    let halt = Halt { node: "n1".into(), message: "the Job failed".into(), at, timed_out: false };
+    let halt = Halt { node: "n1".into(), message: "the Job failed".into(), at, cause: None };
     RollRecord { revision, runner: Some(me()), halt: Some(halt), ..RollRecord::default() }
 }
 

@@ -30,7 +30,7 @@ use crate::absence::LeftNode;
 use crate::actions::RunningActions;
 use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
-use crate::command::NodeOutputLine;
+use crate::command::{NodeOutputLine, log_name};
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
 use crate::health_round::Workloads;
 use crate::job;
@@ -428,7 +428,7 @@ impl<'a> RollRunner<'a> {
 
     /// Starts the command of a node, or follows its Job.
     fn act(&mut self, roll: &Roll, name: &str, record: &NodeRecord) {
-        let log = self.log_folder.as_ref().map(|folder| folder.join(format!("{name}.log")));
+        let log = self.log_folder.as_ref().map(|folder| folder.join(log_name(name)));
         let action = self.actions.start(self.cluster, roll, name, record, log, self.lines.0.clone());
         let (name, step) = (name.to_owned(), record.step);
         self.tasks.push(Box::pin(async move {

@@ -124,7 +124,7 @@ impl RollRunner<'_> {
         );
         let halt = record.halt.or_else(|| {
             let (node, message) = self.observed.broken.clone()?;
-            Some(Halt { node, message, at: self.observed.now, timed_out: false })
+            Some(Halt { node, message, at: self.observed.now, cause: None })
         });
         self.record.halt = self.record.halt.take().or(halt);
     }

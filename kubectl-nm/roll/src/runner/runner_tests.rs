@@ -308,7 +308,7 @@ async fn events(halted_before: bool, code: u16) -> Vec<Value> {
     object["spec"]["suspend"] = json!(false);
     if halted_before {
         let at = now - SignedDuration::from_mins(5);
-        record.halt = Some(Halt { node: "n0".into(), message: "before".into(), at, timed_out: false });
+        record.halt = Some(Halt { node: "n0".into(), message: "before".into(), at, cause: None });
     }
     object["metadata"]["annotations"][STATE] = json!(annotation(&record));
     let object: NodeMaintenance = serde_json::from_value(object).unwrap();

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(found(released.clone(), true, false, missing()).await, Finisher::Nobody);
         let forbidden = failure(403, "Forbidden", "jobs.batch is forbidden");
         assert_eq!(found(released, true, false, forbidden).await, Finisher::Perhaps(title));
-        let halt = Halt { node: "n1".into(), message: "m".into(), at: Timestamp::now(), timed_out: false };
+        let halt = Halt { node: "n1".into(), message: "m".into(), at: Timestamp::now(), cause: None };
         let halted = RollRecord { halt: Some(halt), ..record(7, true) };
         assert_eq!(found(halted, true, true, job(false)).await, Finisher::Nobody);
     }

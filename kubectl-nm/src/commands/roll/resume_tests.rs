@@ -308,7 +308,7 @@ async fn a_halt_that_nobody_has_read_is_not_continued() {
 }
 
 fn halt(node: &str) -> Halt {
-    Halt { node: node.to_owned(), message: "no".into(), at: Timestamp::UNIX_EPOCH, timed_out: false }
+    Halt { node: node.to_owned(), message: "no".into(), at: Timestamp::UNIX_EPOCH, cause: None }
 }
 
 #[test]

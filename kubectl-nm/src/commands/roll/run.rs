@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::cause::capitalized;
 use nm_core::maintenance::departures::departure_words;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -17,11 +16,11 @@ use nm_core::terminal::text::{Line, counted};
 use nm_dashboard::{Config, RollDashboard};
 use nm_roll::absence::LeftNode;
 use nm_roll::command::log_folder;
-use nm_roll::record::{Halt, Roll, RollRecord, Runner, Step};
+use nm_roll::record::{Halt, HaltCause, Roll, RollRecord, Runner, Step};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::{NodeAction, RollSettings};
-use nm_roll::unfinished::{UnfinishedNode, by_step, return_hint, run_again, runs_unless_rebooted};
+use nm_roll::unfinished::{UnfinishedNode, again_sentences, by_step, return_hint};
 use nm_roll::view::RollReporter;
 use nm_roll::window::Windows;
 
@@ -138,7 +137,7 @@ pub(super) async fn run(
                 }
                 return Ok(Exit::Failed);
             }
-            if halt.timed_out {
+            if halt.cause == Some(HaltCause::DrainTimedOut) {
                 out.hint(&format!(
                     "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"
                 ));
@@ -188,15 +187,8 @@ fn report_unfinished(nodes: &[UnfinishedNode], left: &[LeftNode], out: &mut Outp
     if !not_done.is_empty() {
         out.message(&Line::new(format!("Not done: {}.", not_done.join("; "))));
     }
-    let again = run_again(nodes);
-    if !again.is_empty() {
-        out.message(&Line::new(format!(
-            "The action of {} failed, and runs again on resume.",
-            again.join(", ")
-        )));
-    }
-    if let Some(again) = runs_unless_rebooted(nodes) {
-        out.message(&Line::new(format!("{}.", capitalized(&again))));
+    for again in again_sentences(nodes) {
+        out.message(&Line::new(again));
     }
 }
 

@@ -165,7 +165,7 @@ async fn step(
                 "the state of the roll was deleted together with the maintenance of a node",
             ),
             at: Timestamp::now(),
-            timed_out: false,
+            cause: None,
         });
         if is_free(&record) {
             let halt = record.halt.clone().or_else(|| seen.lost_halt(stored.record.as_ref())).or(lost);
@@ -265,8 +265,7 @@ mod tests {
 
     #[test]
     fn a_halt_is_kept_if_only_a_copy_of_an_older_state_is_left() {
-        let halt =
-            Halt { node: "n1".into(), message: "failed".into(), at: Timestamp::now(), timed_out: false };
+        let halt = Halt { node: "n1".into(), message: "failed".into(), at: Timestamp::now(), cause: None };
         let record = |revision, halt| RollRecord { revision, halt, ..RollRecord::default() };
         let seen = Seen { halted: Some(record(6, Some(halt.clone()))), ..Seen::default() };
         assert_eq!(seen.lost_halt(None).as_ref(), Some(&halt));

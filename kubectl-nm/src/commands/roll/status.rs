@@ -21,9 +21,11 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::leader_check::LeaderNeed;
+use nm_roll::by_now::ByNow;
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
+use nm_roll::halted::{forget_reboot, job_log};
 use nm_roll::health::if_permitted;
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
@@ -227,7 +229,11 @@ impl RollStatus {
                 };
                 (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
             }
-            (Some(halt), ..) => (StatusWord::Halted, format!("halted: {}", halt.message)),
+            (Some(halt), ..) => {
+                let by_now = by_now(&progress).map(|by_now| format!("; {}", by_now.words(&halt.node)));
+                let by_now = by_now.unwrap_or_default();
+                (StatusWord::Halted, format!("halted: {}{by_now}", halt.message))
+            }
             (None, None, _) if record.paused => {
                 (StatusWord::Paused, paused_words(record.pause.as_ref(), now))
             }
@@ -251,6 +257,11 @@ impl RollStatus {
         let off = halted.filter(is_off).filter(|_| state == StatusWord::Halted).map(str::to_owned);
         Self { roll, record, progress, state, sentence, finisher, job: job.cloned(), is_run, off }
     }
+}
+
+/// What has become of the node that halted a roll.
+fn by_now(progress: &[NodeProgress]) -> Option<ByNow> {
+    progress.iter().find_map(|node| node.by_now)
 }
 
 /// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
@@ -330,7 +341,8 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         _ => *is_run,
     };
     if !goes_on && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
-        let left = unfinished(Some(roll), record);
+        let (mut left, by_now) = (unfinished(Some(roll), record), by_now(progress));
+        forget_reboot(&mut left, by_now);
         let again = match run_again(&left).as_slice() {
             [] => String::new(),
             again => format!(", and runs the action of {} again", again.join(", ")),
@@ -345,8 +357,12 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
             record.halt.as_ref().and_then(|halt| roll.node(&halt.node)).filter(|node| !node.is_leaving());
         let first = match (status.state, begun.as_slice(), halted) {
             (StatusWord::Aborted, [_, ..], _) => return_hint(&roll.name, &begun) + "; ",
-            (StatusWord::Halted, _, Some(halted)) => {
-                format!("`kubectl nm explain {}` shows why, and what to do; ", shell_quoted(halted.node()))
+            (StatusWord::Halted, _, Some(halted)) if by_now.is_none() => {
+                let log =
+                    job::failed(roll, halted).map(|(namespace, name)| job_log("kubectl", &namespace, &name));
+                let log = log.map(|log| format!("`{log}` shows what its Job printed; ")).unwrap_or_default();
+                let explain = shell_quoted(halted.node());
+                format!("{log}`kubectl nm explain {explain}` shows why, and what to do; ")
             }
             _ => String::new(),
         };

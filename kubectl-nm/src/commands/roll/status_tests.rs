@@ -226,6 +226,38 @@ fn a_roll_that_a_lost_node_has_halted_names_how_to_go_on_without_it() {
 }
 
 #[test]
+fn a_roll_whose_drain_has_ended_since_it_halted_shows_that_and_a_failed_job_the_command_for_its_log() {
+    let shown = |step: &str, status: &Value, halt: Value| {
+        let mut object = maintenance(step, false, &[names::FINALIZER]);
+        object.metadata.uid = Some("u".to_owned());
+        object.status = serde_json::from_value(status.clone()).unwrap();
+        object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "halt": halt}).to_string());
+        if step == "Acting" {
+            let settings = object.annotations_mut().get_mut(SETTINGS).unwrap();
+            let mut all: Value = serde_json::from_str(settings).unwrap();
+            all["action"] = json!({"job": {"metadata": {"namespace": "ops"}}});
+            *settings = all.to_string();
+            let node = object.annotations_mut().get_mut(NODE).unwrap();
+            *node = node.replace("\"running\"", "{\"jobFailed\":\"no\"}");
+        }
+        let (mut out, captured) = output();
+        print(&[object], None, &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+        (captured.data().lines().next().unwrap().to_owned(), captured.messages())
+    };
+    let halt = json!({"node": "n1", "message": "the drain failed", "at": Timestamp::now(), "cause": "drain"});
+    let (first, hints) = shown("Draining", &json!({"phase": "Succeeded"}), halt.clone());
+    assert!(first.ends_with("halted: the drain failed; by now, node n1 is drained"), "{first}");
+    assert!(hints.starts_with("hint: `kubectl nm roll resume r --yes` continues it"), "{hints}");
+    let (first, _) = shown("Draining", &json!({"phase": "Failed"}), halt);
+    assert!(first.ends_with("halted: the drain failed"), "{first}");
+
+    let halt = json!({"node": "n1", "message": "the action failed", "at": Timestamp::now()});
+    let (_, hints) = shown("Acting", &json!({"phase": "Succeeded"}), halt);
+    let log = "hint: `kubectl -n ops logs job/r-0-1767323045` shows what its Job printed; `kubectl nm explain n1` shows why";
+    assert!(hints.starts_with(log), "{hints}");
+}
+
+#[test]
 fn who_has_to_confirm_a_node_is_told_where() {
     let mut object = maintenance("Confirming", false, &[names::FINALIZER]);
     let runner = json!({"id": "x", "who": "ada@laptop", "at": Timestamp::now()});

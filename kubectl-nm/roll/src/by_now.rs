@@ -1,0 +1,71 @@
+//! What has become of the node that halted a roll: the roll stays halted until somebody resumes it, but the drain may have succeeded
+//! since, or the node may have rebooted.
+
+use nm_core::maintenance::State;
+
+use crate::gates::{has_rebooted, is_ready};
+use crate::observed::NodeView;
+use crate::record::{HaltCause, RollNode, RollRecord, Step};
+use crate::settings::RollSettings;
+
+/// What has become of the node that halted a roll, so that the roll continues with it when it is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByNow {
+    /// Its drain has succeeded.
+    Drained,
+    /// Its drain is under way again.
+    Drains,
+    /// It has rebooted, and may not be Ready yet.
+    Rebooted {
+        /// Whether it is Ready.
+        is_ready: bool,
+    },
+    /// It is Ready.
+    Ready,
+}
+
+impl ByNow {
+    /// None if the node did not halt the roll, if the cause stands, or if that is not known.
+    pub(crate) fn of(
+        record: &RollRecord,
+        node: &RollNode,
+        settings: &RollSettings,
+        view: Option<&NodeView>,
+    ) -> Option<Self> {
+        let halt = record.halt.as_ref().filter(|halt| halt.node == node.node())?;
+        match (halt.cause?, State::of(&node.object)) {
+            (HaltCause::Drain | HaltCause::DrainTimedOut, State::Drained) if node.is_in_drain() => {
+                Some(Self::Drained)
+            }
+            // What blocks pods is what a roll halts for, too, unless the drain had timed out.
+            (HaltCause::Drain | HaltCause::DrainTimedOut, State::Draining)
+            | (HaltCause::DrainTimedOut, State::Blocked)
+                if node.is_in_drain() =>
+            {
+                Some(Self::Drains)
+            }
+            (HaltCause::NotBack, _) if node.record.step == Step::Rejoining => {
+                let view = view.filter(|view| view.is_known());
+                match (settings.expect_reboot, is_ready(view)) {
+                    (true, is_ready) if has_rebooted(node, view) => Some(Self::Rebooted { is_ready }),
+                    (false, true) => Some(Self::Ready),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// `by now, node n2 is drained`.
+    pub fn words(self, node: &str) -> String {
+        match self {
+            Self::Drained => format!("by now, node {node} is drained"),
+            Self::Drains => format!("by now, the drain of node {node} is under way"),
+            Self::Rebooted { is_ready: true } => format!("by now, node {node} has rebooted and is Ready"),
+            Self::Rebooted { is_ready: false } => {
+                format!("by now, node {node} has rebooted, but is not Ready")
+            }
+            Self::Ready => format!("by now, node {node} is Ready"),
+        }
+    }
+}
