@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::ROLL_STATE_ANNOTATION;
@@ -76,6 +77,17 @@ pub struct SeenRoll {
     halt: Option<Halt>,
     /// Who aborted the roll.
     pub aborted: Option<String>,
+    /// What the program that runs the roll has found when it last probed its nodes.
+    health: Vec<SeenHealth>,
+}
+
+/// What was found of a node in a step of the roll.
+#[derive(Clone, Debug, Deserialize, Default, PartialEq, Eq)]
+#[serde(default)]
+struct SeenHealth {
+    node: String,
+    step: String,
+    health: Value,
 }
 
 /// What a roll does with its nodes.
@@ -100,6 +112,16 @@ impl SeenRoll {
     pub fn of(maintenance: &NodeMaintenance) -> Option<Self> {
         let annotations = maintenance.metadata.annotations.as_ref()?;
         serde_json::from_str(annotations.get(ROLL_STATE_ANNOTATION)?).ok()
+    }
+
+    /// What is not healthy yet of a node that is in this step, or of the workloads affected by its drain.
+    pub fn unhealthy(&self, node: &str, step: &str) -> Option<&str> {
+        let mut probed = self.health.iter();
+        probed
+            .find(|probed| (probed.node.as_str(), probed.step.as_str()) == (node, step))?
+            .health
+            .get("waiting")?
+            .as_str()
     }
 
     /// Why the roll has halted; none if it was aborted: nobody has to continue it.

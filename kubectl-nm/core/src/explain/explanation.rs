@@ -32,7 +32,7 @@ use crate::explain::surge_causes;
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, has_timed_out, hold, is_held_by_hooks, node, reason, status, timeout_seconds,
+    condition, has_timed_out, hold, is_held_by_hooks, kept_by_roll, node, reason, status, timeout_seconds,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -62,9 +62,7 @@ pub fn causes(
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked, &waiting);
         }
-        causes.extend(outage_causes::down(maintenance, facts, kubectl, now));
-        causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
-        causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
+        causes.extend(of_workloads(maintenance, facts, kubectl, now));
         causes.extend(not_ready(maintenance, facts, kubectl, now));
         causes.extend(blocked);
         causes.extend(waiting);
@@ -76,7 +74,22 @@ pub fn causes(
         causes.extend(ordered(maintenance, kubectl));
         causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));
+    } else if kept_by_roll(maintenance).is_some() {
+        causes.extend(of_workloads(maintenance, facts, kubectl, now));
     }
+    causes
+}
+
+/// The workloads that the drain has left without a ready pod, and the Jobs that have failed.
+fn of_workloads(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let mut causes = outage_causes::down(maintenance, facts, kubectl, now);
+    causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
+    causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
     causes
 }
 

@@ -199,7 +199,7 @@ pub(super) fn not_let_go(
         return no_reconciler(what, since, kubectl, now);
     }
     if let Some(roll) = kept_by_roll(maintenance) {
-        return Cause { since, ..kept(roll, facts, kubectl, now) };
+        return Cause { since, ..kept(roll, maintenance, facts, kubectl, now) };
     }
     let name = maintenance.name_any();
     let name = shell_quoted(&name);

@@ -22,7 +22,7 @@ use crate::explain::obstacle::PodWarning;
 use crate::explain::read_facts::{is_unschedulable, read_nodes};
 use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
-use crate::maintenance::{State, cordoned_since, node, pods_gone, status};
+use crate::maintenance::{State, cordoned_since, kept_by_roll, node, pods_gone, status};
 
 /// How many events are read at most, of the whole cluster.
 const MAX_EVENTS: u32 = 5000;
@@ -104,7 +104,8 @@ pub async fn add_seen<'a>(
 ) -> Seen<'a> {
     let drained: BTreeMap<&str, (Timestamp, &NodeMaintenance)> = explained
         .into_iter()
-        .filter(|object| State::of(object) != State::Stopping)
+        // A roll checks the workloads of a node that is back in service.
+        .filter(|object| State::of(object) != State::Stopping || kept_by_roll(object).is_some())
         .filter_map(|object| Some((node(object), (cordoned_since(object)?, object))))
         .collect();
     let drains: BTreeMap<&str, Timestamp> =

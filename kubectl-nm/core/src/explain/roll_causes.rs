@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionType;
 
-use crate::explain::cause::{Cause, Outlook};
+use crate::explain::cause::{Cause, Outlook, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::roll::{Pause, RollRunners, RollStanding, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
@@ -76,10 +76,21 @@ pub(super) fn left_by_roll(
 }
 
 /// Why a roll keeps the maintenance of a node that is back in service: its last checks are not done.
-pub(super) fn kept(roll: &str, facts: &ClusterFacts, kubectl: &str, now: Timestamp) -> Cause {
+pub(super) fn kept(
+    roll: &str,
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
     let command = |verb: &str| roll_command(verb, roll, kubectl);
     let back = "The node is back in service, and roll";
     let checks = format!("{back} {roll} checks that it and its workloads stay healthy.");
+    let unhealthy = facts.rolls.unhealthy(maintenance, now);
+    let checks = match unhealthy {
+        Some(why) => format!("{checks} Not healthy yet: {}", sentence(why)),
+        None => checks,
+    };
     let unchecked =
         format!("{back} {roll} has not checked to the end that it and its workloads stay healthy.");
     // The checks of a node go on while its roll is paused.

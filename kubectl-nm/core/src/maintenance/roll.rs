@@ -156,6 +156,14 @@ impl RollRunners {
         self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_some())
     }
 
+    /// What the program that runs the roll of a maintenance has last found not to be healthy yet of its node, or of the workloads
+    /// affected by its drain; none if all of it is, or if nobody runs the roll.
+    pub fn unhealthy(&self, maintenance: &NodeMaintenance, now: Timestamp) -> Option<&str> {
+        let seen = self.0.get(roll_name(maintenance)?).filter(|seen| live_runner(seen, now).is_some())?;
+        let step = parse::<SeenNode>(maintenance, NODE)?.step;
+        seen.unhealthy(&maintenance.spec.node_name, step.word())
+    }
+
     /// Whether a roll waits until somebody resumes it, because it is paused.
     pub fn is_paused(&self, roll: &str) -> bool {
         self.0.get(roll).is_some_and(SeenRoll::is_paused)

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use super::surroundings::outage;
 use super::*;
 use crate::explain::cause_wording::Words;
 use crate::maintenance::roll::{NODE, STATE};
@@ -212,11 +213,17 @@ fn names(commands: &[&str]) -> Vec<String> {
     commands.iter().map(ToString::to_string).collect()
 }
 
-/// What the cause says of a node that is back in service, whose maintenance its roll keeps.
-fn kept(state: &Value) -> (Vec<String>, String, Vec<String>, bool) {
+/// The maintenance of a node that is back in service, which its roll keeps.
+fn kept_maintenance(state: &Value) -> NodeMaintenance {
     let mut own = at_step("Soaking", maintenance("n1", drained(), Some(state)));
     own.metadata.deletion_timestamp = Some(Time("2026-01-02T03:07:00Z".parse().unwrap()));
     own.metadata.finalizers = Some(vec![ROLL_FINALIZER.to_owned()]);
+    own
+}
+
+/// What the cause says of a node that is back in service, whose maintenance its roll keeps.
+fn kept(state: &Value) -> (Vec<String>, String, Vec<String>, bool) {
+    let own = kept_maintenance(state);
     let [cause] = <[Cause; 1]>::try_from(explained(&own, &ClusterFacts::of_maintenances([&own]))).unwrap();
     let (passes, Cause { what, advice, commands, .. }) = (cause.passes(), cause);
     (what, advice, commands, passes)
@@ -281,6 +288,30 @@ fn a_node_that_its_roll_keeps_is_explained_by_what_the_roll_does() {
     ] {
         assert_eq!(kept(&state), (names(&what), advice, names(&commands), passes), "{state}");
     }
+}
+
+#[test]
+fn a_node_that_its_roll_checks_names_what_is_not_healthy_yet_and_why() {
+    let waits = |step: &str, runner: bool| {
+        let mut state = if runner { at_work() } else { halted() };
+        let why = "Deployment shop/web has 0 of 2 replicas available";
+        state["health"] = json!([{"node": "n1", "step": step, "health": {"waiting": why}}]);
+        kept(&state).0
+    };
+    let checks = "The node is back in service, and roll par checks that it and its workloads stay healthy.";
+    let why = format!("{checks} Not healthy yet: Deployment shop/web has 0 of 2 replicas available.");
+    assert_eq!(waits("Soaking", true), [why]);
+    assert_eq!(waits("Checking", true), [checks], "it has been found in an earlier step");
+    assert!(!waits("Soaking", false)[0].contains("Not healthy yet"), "nobody has probed it since");
+
+    let own = kept_maintenance(&at_work());
+    let pod = crashing("web-1", "n2", 1, "Error");
+    let mut facts = ClusterFacts::of_maintenances([&own]);
+    facts.outages = outage(2, json!([]), vec![pod]).outages;
+    let causes = explained(&own, &facts);
+    let [_, down] = &causes[..] else { panic!("{causes:#?}") };
+    assert!(down.what[0].starts_with("shop/deploy/web is down") && down.is_outage, "{causes:#?}");
+    assert!(down.what.iter().any(|what| what.contains("keeps exiting with exit code 1")), "{causes:#?}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn drained() -> NodeMaintenance {
 }
 
 /// A Deployment that wants so many pods and has these, none of which is Ready, after two left `n1`.
-fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
+pub(super) fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
     let object = json!({"metadata": {"name": "web", "namespace": "shop"},
         "spec": {"replicas": wanted, "selector": {}, "template": {}}, "status": {"conditions": conditions, "replicas": pods.len()}});
     let left = |name: &str| StoppedPod {
