@@ -4,14 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::steady_time::SteadyTime;
-use nm_shared::drain::surge::{RestartRefusal, Workload, WorkloadKey, WorkloadState, revision};
+use nm_shared::drain::surge::{
+    RestartRefusal, Workload, WorkloadKey, WorkloadState, is_kept_apart, keeps_pods_apart, revision,
+};
 
 use crate::cache::read_your_writes::LastWrite;
-use crate::cache::watched::{WatchUpdate, Watched};
+use crate::cache::watched::{ListState, WatchUpdate, Watched};
 use crate::runtime::tasks::ScopedTask;
 
 #[derive(Default)]
@@ -117,7 +120,12 @@ impl SeenReplicaSet {
                 (*revision, Some(self.last_write.latest(deployment.clone())))
             }
         };
-        Some(WorkloadState::Known(Workload { revision, deployment, pods: self.pods.all() }))
+        let needs_pods = deployment.as_deref().is_some_and(keeps_pods_apart);
+        if needs_pods && self.pods.list_state == ListState::NotListed {
+            return None;
+        }
+        let pods = self.pods.all();
+        Some(WorkloadState::Known(Workload { revision, deployment, pods, is_kept_apart: false }))
     }
 }
 
@@ -179,10 +187,22 @@ impl Workloads {
         self.replica_sets.get(key).into_iter().flat_map(|set| set.nodes.iter().cloned()).collect()
     }
 
-    /// What is known of the `ReplicaSet`s that a node needs.
-    pub(crate) fn states(&mut self, node: &str) -> HashMap<WorkloadKey, WorkloadState> {
+    /// What is known of the `ReplicaSet`s that a node needs. `others` are the other nodes, which are read only
+    /// if a Deployment keeps its pods apart.
+    pub(crate) fn states<O: Iterator<Item = Node>>(
+        &mut self,
+        node: &str,
+        others: impl Fn() -> O,
+    ) -> HashMap<WorkloadKey, WorkloadState> {
         let needed = self.replica_sets.iter_mut().filter(|(_, set)| set.nodes.contains(node));
-        needed.filter_map(|(key, set)| Some((key.clone(), set.seen.state()?))).collect()
+        let state = |(key, set): (&WorkloadKey, &mut WatchedReplicaSet)| {
+            let mut state = set.seen.state()?;
+            if let WorkloadState::Known(workload) = &mut state {
+                workload.is_kept_apart = is_kept_apart(workload, others());
+            }
+            Some((key.clone(), state))
+        };
+        needed.filter_map(state).collect()
     }
 
     /// The last refusals of restarts.
@@ -233,6 +253,8 @@ impl Workloads {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn deployment(version: &str) -> Deployment {
@@ -245,6 +267,23 @@ mod tests {
         match seen.state() {
             Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
             _ => None,
+        }
+    }
+
+    #[test]
+    fn the_pods_of_a_deployment_that_keeps_them_apart_are_known_before_it_is_restarted() {
+        let apart = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]});
+        for (affinity, waits) in [(json!({"podAntiAffinity": apart}), true), (json!({}), false)] {
+            let mut seen = SeenReplicaSet::default();
+            let template = json!({"spec": {"containers": [], "affinity": affinity}});
+            let deployment =
+                json!({"metadata": {"name": "web"}, "spec": {"selector": {}, "template": template}});
+            seen.apply_deployment(WatchUpdate::Listed(vec![serde_json::from_value(deployment).unwrap()]));
+            seen.publish(&ObjectMeta::default());
+            assert_eq!(seen.state().is_none(), waits);
+            seen.apply_pod(WatchUpdate::Listed(Vec::new()));
+            assert!(seen.state().is_some());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Observing: everything that a decision about one maintenance needs, in one look at the state. Nothing here waits.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use nm_shared::drain::evacuation::{Evacuations, KubevirtView};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::returning::Returning;
+use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
@@ -135,7 +136,7 @@ fn observe_pods(
         evacuations: evacuations(state, context, maintenance, known_pods, now),
         returning,
         blocked_after: context.blocked_after,
-        workloads: state.workloads.states(name),
+        workloads: workloads(state, name),
         restart_refusals: state.workloads.refusals(),
         batch: start_batch(state, maintenance, now),
         steady_now: state.evictions.now(),
@@ -166,6 +167,13 @@ fn budgets(state: &mut TermState, pods: &[Arc<DrainPod>]) -> Budgets {
     let namespaces: HashSet<&str> = pods.iter().map(|pod| pod::names(pod).namespace).collect();
     let budgets = namespaces.into_iter().flat_map(|namespace| budgets.in_namespace(namespace));
     budgets.map(|budget| evictions.left(budget)).collect()
+}
+
+/// What controls the pods that are replaced first. Whether there is a node for a replacement depends on the other nodes.
+fn workloads(state: &mut TermState, node: &str) -> HashMap<WorkloadKey, WorkloadState> {
+    let TermState { workloads, nodes, .. } = state;
+    let others = || nodes.received.iter().filter(|other| other.name() != node);
+    workloads.states(node, || others().map(|other| Node::from(&**other)))
 }
 
 /// The volumes attached to the node, if the maintenance waits for them and they are `needed` now.

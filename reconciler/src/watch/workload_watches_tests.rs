@@ -89,8 +89,12 @@ async fn a_denied_deployment_triggers_a_reconcile_although_the_replica_set_canno
     let watches = Arc::new(WorkloadWatches::new(failing_server(), state.clone(), TaskSpawner::new().0));
     let key = WorkloadKey { namespace: "shop".into(), name: "web-1".into() };
     watches.watch("n", &[key.clone()].into());
-    let is_denied =
-        || matches!(state.lock().workloads.states("n").get(&key), Some(WorkloadState::Forbidden(_)));
+    let is_denied = || {
+        matches!(
+            state.lock().workloads.states("n", std::iter::empty).get(&key),
+            Some(WorkloadState::Forbidden(_))
+        )
+    };
     let reported = async {
         triggered.next().await.unwrap();
         while !is_denied() {
@@ -114,7 +118,11 @@ async fn cost_of_denials(sets: usize) -> (usize, usize) {
         triggers += 1;
     }
     let cost = (reads.swap(0, Ordering::Relaxed), triggers);
-    assert_eq!(state.lock().workloads.states("n").len(), sets, "each pod shows why it is not replaced first");
+    assert_eq!(
+        state.lock().workloads.states("n", std::iter::empty).len(),
+        sets,
+        "each pod shows why it is not replaced first"
+    );
     is_granted.store(true, Ordering::Relaxed);
     tokio::time::sleep(2 * RETRY_INTERVAL).await;
     assert_eq!(reads.load(Ordering::Relaxed), sets, "all are read as soon as one may be");

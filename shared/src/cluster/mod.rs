@@ -10,6 +10,7 @@ pub mod node_fit;
 pub mod node_lease;
 pub mod node_pool;
 pub mod pod;
+pub mod pod_exclusion;
 pub mod pod_requests;
 pub mod quantity;
 pub mod refusal;

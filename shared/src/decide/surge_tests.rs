@@ -81,7 +81,8 @@ fn workload(deployment: i64, set: i64) -> WorkloadState {
         "status": {"observedGeneration": 5, "replicas": 1, "updatedReplicas": 1},
     });
     let deployment = Some(Arc::new(parse(deployment)));
-    WorkloadState::Known(Workload { revision: Some(set), deployment, pods: vec![pod("new", "web-2")] })
+    let pods = vec![pod("new", "web-2")];
+    WorkloadState::Known(Workload { revision: Some(set), deployment, pods, ..Workload::default() })
 }
 
 /// A cordoned node with the pod `old` of the Deployment, whose budget never allows its eviction.

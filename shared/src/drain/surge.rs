@@ -9,13 +9,19 @@
 //! Pods that share a `PersistentVolumeClaim` are not replaced first: the rollout would wait for a volume that the old pod
 //! holds, even after the drain. Reading the access modes of claims would need one more permission.
 //!
+//! Pods that must be on different nodes are replaced first only if a node is free: otherwise, the replacement would wait without end
+//! for a node that an old pod keeps until the replacement is Ready. Pods of other workloads may have a port of the host that a
+//! replacement needs. They are not considered: only the nodes in maintenance are known with their pods.
+//!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
@@ -26,6 +32,7 @@ use crate::api::pod_reference::PodReference;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObstacle};
 use crate::cluster::metadata;
 use crate::cluster::pod::{self, DrainPod};
+use crate::cluster::pod_exclusion::{self, Exclusion};
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::returning;
 
@@ -53,6 +60,8 @@ pub struct Workload {
     pub deployment: Option<Arc<Deployment>>,
     /// The pods of the Deployment.
     pub pods: Vec<Arc<DrainPod>>,
+    /// Whether these keep a replacement off each node that it may use ([`is_kept_apart`]).
+    pub is_kept_apart: bool,
 }
 
 /// A restart that the API server did not accept.
@@ -158,7 +167,8 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
     if updated != wanted || all != wanted {
         return Surge::Waiting;
     }
-    restart_obstacle(pod, deployment).map_or(Surge::Required, impossible)
+    let kept_apart = || workload.is_kept_apart.then(|| kept_apart_obstacle(deployment));
+    restart_obstacle(pod, deployment).or_else(kept_apart).map_or(Surge::Required, impossible)
 }
 
 /// Why no rollout of a Deployment proceeds, whoever began it.
@@ -238,6 +248,51 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     let message =
         format!("the replacement may start on the same node: the template of Deployment {name} {sets}");
     Some((SurgeObstacle::MayReturn, message))
+}
+
+fn kept_apart_obstacle(deployment: &Deployment) -> (SurgeObstacle, String) {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let message = format!(
+        "the pods of Deployment {name} must be on different nodes, and each node that a replacement may use has one"
+    );
+    (SurgeObstacle::KeptApart, message)
+}
+
+/// Whether each node that a replacement may use has a pod of the Deployment that keeps the replacement off it. `nodes` are all nodes
+/// but those that are drained. Cordoned ones take no pods, so they do not count.
+pub fn is_kept_apart<N: Borrow<Node>>(workload: &Workload, nodes: impl IntoIterator<Item = N>) -> bool {
+    let Some(replacement) = workload.deployment.as_deref().and_then(replacement_of) else { return false };
+    let exclusion = Exclusion::of(&replacement);
+    let keeps_off = |other: &&Arc<DrainPod>| {
+        let stays = pod::deadline(other).is_none() && !pod::is_finished(other) && !other.node.is_empty();
+        stays && (exclusion.needs_port() || exclusion.repels(Some(&other.namespace), &other.labels))
+    };
+    let taken: HashSet<&str> =
+        workload.pods.iter().filter(keeps_off).map(|other| other.node.as_ref()).collect();
+    // A Deployment with claims is not restarted, so no volume binds the replacement to nodes.
+    !taken.is_empty() && pod_exclusion::is_kept_apart(&replacement, &[], nodes, |node| taken.contains(node))
+}
+
+/// Whether no two pods of a Deployment may be on one node, so that its pods have to be known before it is restarted.
+pub fn keeps_pods_apart(deployment: &Deployment) -> bool {
+    replacement_of(deployment).is_some_and(|replacement| !Exclusion::of(&replacement).is_empty())
+}
+
+/// A pod as the Deployment would create it. The anti-affinity of pods of the same revision alone does not concern the old ones.
+fn replacement_of(deployment: &Deployment) -> Option<Pod> {
+    let template = deployment.spec.as_ref()?.template.clone();
+    let mut metadata = template.metadata.unwrap_or_default();
+    metadata.namespace.clone_from(&deployment.metadata.namespace);
+    let mut spec = template.spec?;
+    let required = spec.affinity.as_mut().and_then(|affinity| {
+        affinity.pod_anti_affinity.as_mut()?.required_during_scheduling_ignored_during_execution.as_mut()
+    });
+    if let Some(terms) = required {
+        let concerns_all =
+            |term: &PodAffinityTerm| term.match_label_keys.is_none() && term.mismatch_label_keys.is_none();
+        terms.retain(concerns_all);
+    }
+    Some(Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
 /// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.

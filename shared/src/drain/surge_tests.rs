@@ -29,7 +29,7 @@ fn deployment(extra: &Value) -> Arc<Deployment> {
 }
 
 fn workload(extra: &Value, revision: i64) -> Workload {
-    Workload { revision: Some(revision), deployment: Some(deployment(extra)), pods: Vec::new() }
+    Workload { revision: Some(revision), deployment: Some(deployment(extra)), ..Workload::default() }
 }
 
 fn word(surge: &Surge) -> &'static str {
@@ -112,7 +112,7 @@ fn a_rollout_that_cannot_proceed_is_named() {
 
 #[test]
 fn a_replica_set_without_a_deployment_cannot_surge() {
-    let bare = Workload { revision: Some(3), deployment: None, pods: Vec::new() };
+    let bare = Workload { revision: Some(3), ..Workload::default() };
     assert_eq!(word(&judge(&DrainPod::default(), &bare)), "NoDeployment");
     let set =
         |owner: Value| -> ObjectMeta { serde_json::from_value(json!({"ownerReferences": [owner]})).unwrap() };
@@ -120,6 +120,76 @@ fn a_replica_set_without_a_deployment_cannot_surge() {
     assert_eq!(deployment_of(&set(owner("apps/v1", "Deployment", true))), Some("web"));
     assert_eq!(deployment_of(&set(owner("apps/v1", "Deployment", false))), None);
     assert_eq!(deployment_of(&set(owner("argoproj.io/v1alpha1", "Rollout", true))), None);
+}
+
+/// Whether pods on these nodes keep a replacement off the nodes in service, if the template of the Deployment has this spec.
+fn kept_apart(spec: &Value, on: &[(&str, Value)], nodes: &[(&str, Value)]) -> bool {
+    let labels = json!({"app": "web"});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    let pod = |(node, status): &(&str, Value)| {
+        let mut pod = json!({"metadata": {"namespace": "shop", "name": format!("web-{node}"), "uid": node, "labels": labels},
+            "spec": {"nodeName": node}, "status": {"phase": "Running"}});
+        merge(&mut pod, status);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    };
+    let node = |(name, spec): &(&str, Value)| -> Node {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec, "status": ready})).unwrap()
+    };
+    let mut workload = workload(&json!({"spec": {"template": template}}), 3);
+    workload.pods = on.iter().map(pod).collect();
+    workload.is_kept_apart = is_kept_apart(&workload, nodes.iter().map(node));
+    let found = word(&judge(&DrainPod::default(), &workload));
+    assert_eq!(found, if workload.is_kept_apart { "KeptApart" } else { "Required" });
+    assert!(!workload.is_kept_apart || keeps_pods_apart(workload.deployment.as_ref().unwrap()));
+    workload.is_kept_apart
+}
+
+fn apart(extra: &Value) -> Value {
+    let mut term =
+        json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
+    merge(&mut term, extra);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    json!({"containers": [], "affinity": {"podAntiAffinity": required}})
+}
+
+fn with_port(port: &Value, host_network: bool) -> Value {
+    json!({"containers": [{"name": "c", "ports": [port]}], "hostNetwork": host_network})
+}
+
+#[test]
+fn a_deployment_is_not_restarted_if_its_pods_keep_each_replacement_off_all_nodes() {
+    let plain = || json!({});
+    let on = |nodes: [&'static str; 3]| nodes.map(|node| (node, json!({})));
+    let in_service = [("n2", plain()), ("n3", plain())];
+    let full = on(["n1", "n2", "n3"]);
+    let port = json!({"containerPort": 80, "hostPort": 80});
+    for (spec, expected) in [
+        (apart(&json!({})), true),
+        (with_port(&port, false), true),
+        (with_port(&json!({"containerPort": 80}), true), true),
+        (with_port(&json!({"containerPort": 80}), false), false),
+        (json!({"containers": []}), false),
+        (apart(&json!({"topologyKey": "topology.kubernetes.io/zone"})), false),
+        (apart(&json!({"labelSelector": {"matchLabels": {"app": "other"}}})), false),
+        (apart(&json!({"namespaces": ["elsewhere"]})), false),
+        // It concerns only the pods of the new revision.
+        (apart(&json!({"matchLabelKeys": ["pod-template-hash"]})), false),
+    ] {
+        assert_eq!(kept_apart(&spec, &full, &in_service), expected, "{spec}");
+    }
+    let free = [("n2", plain()), ("n3", plain()), ("n4", plain())];
+    assert!(!kept_apart(&apart(&json!({})), &full, &free));
+    let cordoned = [("n2", plain()), ("n3", plain()), ("n4", json!({"unschedulable": true}))];
+    assert!(kept_apart(&apart(&json!({})), &full, &cordoned));
+    let none = [("n2", json!({"unschedulable": true}))];
+    assert!(!kept_apart(&apart(&json!({})), &full, &none), "something else keeps the replacement off");
+    let leaving = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let finished = json!({"status": {"phase": "Failed"}});
+    for state in [leaving, finished] {
+        let pods = [("n1", plain()), ("n2", plain()), ("n3", state)];
+        assert!(!kept_apart(&apart(&json!({})), &pods, &in_service), "its node will be free");
+    }
 }
 
 #[test]

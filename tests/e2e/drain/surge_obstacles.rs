@@ -177,6 +177,35 @@ async fn a_deployment_that_cannot_surge_stays_blocked_and_explain_says_what_woul
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_whose_pods_keep_each_replacement_off_all_nodes_is_not_restarted() {
+    let cluster = Cluster::start(2).await;
+    cluster.grant("surge").await;
+    let workload = Workload::new(&cluster, "apart").await;
+    let term =
+        json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
+    let mut spec = pod_spec();
+    spec["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    workload.deployment_of("web", 2, &spec).await;
+    workload.budget("web", 2).await;
+    let pods = workload.until_running("web", 2).await;
+    let node = node_of(&pods[0]);
+    assert_ne!(node, node_of(&pods[1]));
+    let _reconciler = Reconciler::start(&cluster);
+    let planned = plugin(&cluster, &["plan", node, "--surge"]).await;
+    assert!(planned.stdout.contains("must be on different nodes"), "{planned:?}");
+    start_with_drain(&cluster, "e2e-apart", node, surge()).await;
+    let pod = until_obstacle(&cluster, "e2e-apart", SurgeObstacle::KeptApart).await;
+    assert!(pod.message.contains("must be on different nodes"), "{}", pod.message);
+    let explained = plugin(&cluster, &["explain", node]).await;
+    for part in ["must be on different nodes", "Set minAvailable to 1"] {
+        assert!(explained.stdout.contains(part), "{part} in {explained:?}");
+    }
+    assert_eq!(templates(&cluster, &workload).await, 1, "it was not restarted");
+    workload.delete_budget("web").await;
+    until_drained_without_errors(&cluster, "e2e-apart").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_a_stateful_set_stays_blocked() {
     let cluster = Cluster::start(2).await;
     cluster.grant("surge").await;

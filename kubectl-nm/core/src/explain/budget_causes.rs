@@ -38,7 +38,10 @@ pub(super) fn has_chain(pod: &BlockedPod) -> bool {
     let surge = pod.facts.surge.as_ref().map(|surge| surge.reason);
     pod.reason == BlockReason::DisruptionBudget
         && pod.facts.budget.is_some()
-        && matches!(surge, None | Some(SurgeObstacle::NoDeployment | SurgeObstacle::Unknown))
+        && matches!(
+            surge,
+            None | Some(SurgeObstacle::NoDeployment | SurgeObstacle::KeptApart | SurgeObstacle::Unknown)
+        )
 }
 
 /// The causes of the pods that budgets block.

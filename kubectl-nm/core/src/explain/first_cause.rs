@@ -9,8 +9,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::node;
-use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::reference_in;
+use nm_shared::cluster::pod_exclusion;
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
@@ -268,13 +268,8 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
 /// Whether each node in service that a pod fits has another pod of its workload, or one with its port, that keeps it away.
 fn is_kept_apart(pod: &Pod, nodes: &[Node], facts: &ClusterFacts) -> bool {
     let (accessible, taken) = (facts.volumes.node_selectors(pod), taken_nodes(pod, facts));
-    let is_in_service = |node: &&Node| !facts.in_maintenance.contains(node::name(node));
-    let mut fitting = nodes
-        .iter()
-        .filter(is_in_service)
-        .filter(|node| node_fit::check(pod, &accessible, node).is_ok())
-        .peekable();
-    fitting.peek().is_some() && fitting.all(|node| taken.contains(node::name(node)))
+    let in_service = nodes.iter().filter(|node| !facts.in_maintenance.contains(node::name(node)));
+    pod_exclusion::is_kept_apart(pod, &accessible, in_service, |node| taken.contains(node))
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.

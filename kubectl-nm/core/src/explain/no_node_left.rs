@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorTerm, Pod};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit::{self, Unfit};
+use nm_shared::cluster::pod_exclusion::HOSTNAME;
 use nm_shared::cluster::volumes::Volumes;
 
 use crate::maintenance::node_in_service::{in_service, ready};
-
-/// The label with the name of a node.
-pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The only nodes that a pod fits are in maintenance, or cordoned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -227,7 +227,7 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
         of_deployment(&format!("patch --type=merge -p '{strategy}' deployment"))
     };
     let (advice, command) = match surge.reason {
-        SurgeObstacle::NoDeployment | SurgeObstacle::Unknown => return None,
+        SurgeObstacle::NoDeployment | SurgeObstacle::KeptApart | SurgeObstacle::Unknown => return None,
         SurgeObstacle::Recreate => (
             "If two pods of the Deployment may run at once, use a rolling update with maxSurge 1 and maxUnavailable 0",
             patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::pods_elsewhere::OWN_LABELS;
-use crate::plan::report::{PlanReport, preview, wants_deletion};
+use crate::plan::report::{PlanReport, drained_at_once, preview, wants_deletion};
 use crate::plan::surge_workloads;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
@@ -95,7 +96,7 @@ impl Planning {
                 read.snapshot.unknown.push(Unread::too_late("which pods are replaced first", why));
             }
         }
-        preview.set_workloads(read.workloads.clone());
+        preview.set_workloads(read.workloads(&read.nodes));
         read.preview = Some(preview);
         Ok(read)
     }
@@ -124,9 +125,17 @@ impl Planning {
         let preview = preview(nodes, self.drain.as_ref(), &self.snapshot, self.now)
             .map_err(|error| Error::Unplannable(error.to_string()))?;
         Ok(preview.map(|mut preview| {
-            preview.set_workloads(self.workloads.clone());
+            preview.set_workloads(self.workloads(nodes));
             preview
         }))
+    }
+
+    /// What controls the pods that may be replaced first while these nodes are drained, as far as the queue lets them.
+    fn workloads(&self, nodes: &[String]) -> HashMap<WorkloadKey, WorkloadState> {
+        let drained = drained_at_once(nodes, &self.snapshot, self.now);
+        let known = self.snapshot.nodes.iter().flatten();
+        let left: Vec<_> = known.filter(|known| !drained.contains(node::name(known))).collect();
+        surge_workloads::with_nodes_left(&self.workloads, &left)
     }
 
     /// The pods whose evictions are dry-run.

@@ -417,6 +417,17 @@ fn drains_at_once(planned: &[NodeReport], name: &str) -> bool {
     planned.iter().any(|node| node.node == name && node.queue.is_none() && node.quorum.is_none())
 }
 
+/// Those of these nodes that are drained at once.
+pub(crate) fn drained_at_once(
+    planned: &[String],
+    snapshot: &ClusterSnapshot,
+    now: Timestamp,
+) -> BTreeSet<String> {
+    let nodes = node_reports(planned, snapshot, now);
+    let drained = planned.iter().filter(|name| drains_at_once(&nodes, name));
+    drained.cloned().collect()
+}
+
 /// The nodes that are not Ready and have pods that should leave: nothing would confirm that these have terminated.
 fn unready(planned: &[NodeReport], forecast: Option<&Forecast>, snapshot: &ClusterSnapshot) -> Vec<String> {
     let nodes = snapshot.nodes.as_deref().unwrap_or_default();

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::Selector;
 use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::drain::budget_allowance::Budgets;
-use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, revision};
+use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, is_kept_apart, revision};
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
@@ -44,6 +45,20 @@ pub(crate) async fn read(
     Ok(workloads)
 }
 
+/// The same with whether other pods keep replacements off the `nodes` that are left.
+pub(crate) fn with_nodes_left(
+    workloads: &HashMap<WorkloadKey, WorkloadState>,
+    nodes: &[&Node],
+) -> HashMap<WorkloadKey, WorkloadState> {
+    let mut workloads = workloads.clone();
+    for state in workloads.values_mut() {
+        if let WorkloadState::Known(workload) = state {
+            workload.is_kept_apart = is_kept_apart(workload, nodes.iter().copied());
+        }
+    }
+    workloads
+}
+
 async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Error> {
     let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(), &key.namespace);
     let set =
@@ -64,5 +79,6 @@ async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Erro
         None => Vec::new(),
     };
     let pods = pods.into_iter().map(|received| Arc::new(received.pod)).collect();
-    Ok(Workload { revision: revision(&set), deployment: deployment.map(Arc::new), pods })
+    let deployment = deployment.map(Arc::new);
+    Ok(Workload { revision: revision(&set), deployment, pods, is_kept_apart: false })
 }
