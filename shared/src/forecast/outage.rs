@@ -18,23 +18,36 @@ pub struct NamespacedWorkload {
 /// The workloads all of whose Ready pods leave at the same time.
 ///
 /// `drains_now`: whether a node is drained now, and not after others. `ready_elsewhere`: the workloads that have Ready pods
-/// on other nodes. A budget that lets one pod leave after another keeps the workload Ready.
+/// on other nodes. A budget that lets one pod leave after another keeps the workload Ready. A workload all of whose Ready pods are
+/// already terminating loses them without the drain. If it is being deleted, or its namespace, nothing replaces them.
 pub fn without_ready_pod(
     forecast: &Forecast,
     drains_now: impl Fn(&str) -> bool,
     ready_elsewhere: &BTreeSet<NamespacedWorkload>,
 ) -> Vec<NamespacedWorkload> {
-    let mut is_out: BTreeMap<NamespacedWorkload, bool> = BTreeMap::new();
+    let mut losses: BTreeMap<NamespacedWorkload, Loss> = BTreeMap::new();
     let ready = forecast.pods.iter().filter(|expected| pod::is_ready(&expected.pod) && serves(expected));
     for expected in ready {
         let namespace = pod::names(&expected.pod).namespace.to_owned();
         let Some(workload) = pod::workload(&expected.pod) else { continue };
         let leaves = drains_now(&expected.node) && leaves_unreplaced(&expected.fate);
-        *is_out.entry(NamespacedWorkload { namespace, workload }).or_insert(true) &= leaves;
+        let loss = losses.entry(NamespacedWorkload { namespace, workload });
+        let loss = loss.or_insert(Loss { is_complete: true, is_caused: false });
+        loss.is_complete &= leaves;
+        loss.is_caused |= expected.fate != PodOutcome::Terminating;
     }
-    let is_out =
-        is_out.into_iter().filter(|(workload, is_out)| *is_out && !ready_elsewhere.contains(workload));
-    is_out.map(|(workload, _)| workload).collect()
+    let is_out = |(workload, loss): &(NamespacedWorkload, Loss)| {
+        loss.is_complete && loss.is_caused && !ready_elsewhere.contains(workload)
+    };
+    losses.into_iter().filter(is_out).map(|(workload, _)| workload).collect()
+}
+
+/// What a workload loses.
+struct Loss {
+    /// Whether all of its Ready pods leave.
+    is_complete: bool,
+    /// Whether some of them leave because of the drain.
+    is_caused: bool,
 }
 
 /// Whether the pod is part of a service that an absence interrupts. The pods of a Job are repeated, and those of
@@ -103,6 +116,7 @@ mod tests {
         let web = ("ReplicaSet", "web-6f");
         let later = || PodOutcome::WaitsForBudget(BudgetKey { namespace: "shop".into(), name: "b".into() });
         let goes = |node: &str| expected(node, web, true, PodOutcome::Evicted);
+        let leaving = || expected("n1", web, true, PodOutcome::Terminating);
         let none = BTreeSet::new();
         for (what, pods, is_out) in [
             ("all leave", vec![goes("n1"), goes("n2")], true),
@@ -114,6 +128,8 @@ mod tests {
             ("one is not Ready", vec![goes("n1"), expected("n1", web, false, later())], true),
             ("one is drained later", vec![goes("n1"), goes("queued")], false),
             ("none is Ready", vec![expected("n1", web, false, PodOutcome::Evicted)], false),
+            ("all are terminating", vec![leaving(), leaving()], false),
+            ("one is terminating, and the other leaves", vec![leaving(), goes("n1")], true),
             ("a virtual machine moves", vec![expected("n1", web, true, PodOutcome::Migrated)], false),
         ] {
             let expected: &[&str] = if is_out { &["Deployment/web"] } else { &[] };
