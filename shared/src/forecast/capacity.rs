@@ -2,7 +2,7 @@
 //!
 //! It considers the requests of pods and the capacity of nodes, and taints, selectors and volumes as in `node_fit`. It
 //! places the pods with the fewest possible nodes first, then the largest. A scheduler considers more, and other pods
-//! come and go meanwhile.
+//! come and go meanwhile. A pod that fits on no node may fit instead of pods of lower priority ([`preemption`]).
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::cluster::node;
 use crate::cluster::node_fit::{self, Unfit};
 use crate::cluster::pod;
 use crate::cluster::pod_requests::Resources;
+use crate::forecast::preemption::{self, Preemption, RunningPod, UsedCapacity};
 
 /// A pod that is to be replaced on another node.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct CapacityEstimate {
     pub schedulable: usize,
     /// The pods that do not fit.
     pub unplaced: Vec<UnplacedPods>,
+    /// The pods that fit only instead of others.
+    pub preempting: Vec<Preemption>,
     /// The requirements that were not considered, and how many pods have them.
     pub left_out: BTreeMap<&'static str, usize>,
 }
@@ -47,10 +50,18 @@ pub struct UnplacedPods {
     pub reasons: BTreeMap<Unfit, usize>,
 }
 
-/// A node and its free resources.
+impl CapacityEstimate {
+    /// Whether all pods fit without ending others.
+    pub fn is_enough(&self) -> bool {
+        self.unplaced.is_empty() && self.preempting.is_empty()
+    }
+}
+
+/// A node, its free resources and its pods.
 struct NodeCapacity<'a> {
     node: &'a Node,
     free: Resources,
+    pods: Vec<&'a RunningPod>,
 }
 
 /// Pods with the same requirements.
@@ -67,14 +78,15 @@ struct PodGroup<'a> {
 pub fn estimate<'a>(
     pods: &'a [PodToPlace<'a>],
     nodes: impl IntoIterator<Item = &'a Node>,
-    used: &BTreeMap<String, Resources>,
+    used: &'a BTreeMap<String, UsedCapacity>,
 ) -> CapacityEstimate {
     let with_free_resources = |node: &'a Node| {
-        let mut free = Resources::of_node(node);
+        let (mut free, mut pods) = (Resources::of_node(node), Vec::new());
         if let Some(used) = used.get(node::name(node)) {
-            free.subtract(used);
+            free.subtract(&used.requested);
+            pods.extend(&used.pods);
         }
-        NodeCapacity { node, free }
+        NodeCapacity { node, free, pods }
     };
     let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(with_free_resources).collect();
     let takes_pods = |left: &&NodeCapacity<'_>| {
@@ -94,8 +106,13 @@ pub fn estimate<'a>(
     for group in groups {
         let left = place(&group, &mut nodes_left);
         estimate.fit += group.pods.len() - left.len();
-        if !left.is_empty() {
-            unplaced.entry(reasons(&group, &nodes_left)).or_default().extend(left);
+        for pod in left {
+            if let Some(preemption) = preempt(pod, &group, &mut nodes_left) {
+                estimate.preempting.push(preemption);
+            } else {
+                let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
+                pods.push(pod::reference_in(&pod.metadata));
+            }
         }
     }
     estimate.unplaced = unplaced
@@ -134,22 +151,43 @@ pub fn requirements(pod: &PodToPlace<'_>) -> String {
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
-    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {:?}", pod.volumes)
+    let preempts = preemption::priority_of_preemptor(pod.pod);
+    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {preempts:?} {:?}", pod.volumes)
 }
 
 /// Places each pod on the first node with enough capacity, and returns the pods that do not fit. Capacity only shrinks, so
 /// a node that was too full for one pod is too full for the next.
-fn place(group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<PodReference> {
+fn place<'a>(group: &PodGroup<'a>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<&'a Pod> {
     let mut open = group.candidates.iter().copied().peekable();
     let mut left = Vec::new();
     for pod in &group.pods {
         while open.next_if(|at| nodes_left[*at].free.short_of(&group.wanted).is_some()).is_some() {}
         match open.peek() {
             Some(at) => nodes_left[*at].free.subtract(&group.wanted),
-            None => left.push(pod::reference_in(&pod.pod.metadata)),
+            None => left.push(pod.pod),
         }
     }
     left
+}
+
+/// Places a pod of the group on a node instead of pods of lower priority: where those are the least important, then where they are
+/// the fewest.
+fn preempt(pod: &Pod, group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'_>]) -> Option<Preemption> {
+    let on_node = |at: &usize| {
+        let capacity = &nodes_left[*at];
+        let victims = preemption::victims(pod, &group.wanted, &capacity.pods, &capacity.free)?;
+        Some((*at, victims))
+    };
+    let found = group.candidates.iter().filter_map(on_node);
+    let (at, victims) = found.min_by_key(|(_, victims)| preemption::cost(victims))?;
+    let NodeCapacity { node, free, pods } = &mut nodes_left[at];
+    for victim in &victims {
+        free.add(&victim.requested);
+    }
+    free.subtract(&group.wanted);
+    pods.retain(|other| !victims.iter().any(|victim| victim.pod == other.pod));
+    let preempted = victims.iter().map(|victim| victim.pod.clone()).collect();
+    Some(Preemption { pod: pod::reference_in(&pod.metadata), node: node::name(node).to_owned(), preempted })
 }
 
 fn reasons(group: &PodGroup<'_>, nodes_left: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
@@ -188,8 +226,11 @@ mod tests {
     fn tried(pods: &[Pod], nodes: &[Node], used: &[(&str, &Pod)]) -> CapacityEstimate {
         let pods: Vec<PodToPlace<'_>> =
             pods.iter().map(|pod| PodToPlace { pod, volumes: Vec::new() }).collect();
-        let used = used.iter().map(|(node, pod)| ((*node).to_owned(), Resources::of_pod(pod))).collect();
-        estimate(&pods, nodes, &used)
+        let mut all: BTreeMap<String, UsedCapacity> = BTreeMap::new();
+        for (node, pod) in used {
+            all.entry((*node).to_owned()).or_default().add(pod);
+        }
+        estimate(&pods, nodes, &all)
     }
 
     fn unplaced(estimate: &CapacityEstimate) -> Vec<(Vec<String>, Vec<String>)> {
@@ -241,6 +282,49 @@ mod tests {
                 reasons("shop/picky", &["3 not selected"])
             ]
         );
+    }
+
+    #[test]
+    fn a_pod_of_higher_priority_fits_instead_of_others() {
+        let with = |name: &str, cpu: &str, priority: i32, policy: Option<&str>| {
+            let mut pod = pod(name, cpu, &json!({}));
+            let spec = pod.spec.as_mut().unwrap();
+            (spec.priority, spec.preemption_policy) = (Some(priority), policy.map(str::to_owned));
+            pod
+        };
+        let nodes = [node("n1", "4", &json!([])), node("n2", "4", &json!([]))];
+        let running = [
+            ("n1", with("middle", "4", 50, None)),
+            ("n2", with("small", "1", 10, None)),
+            ("n2", with("large", "3", 20, None)),
+            ("n2", with("none", "0", 20, None)),
+        ];
+        let used: Vec<(&str, &Pod)> = running.iter().map(|(node, pod)| (*node, pod)).collect();
+        let found = |pods: &[Pod]| {
+            let found = tried(pods, &nodes, &used);
+            assert_eq!(found.fit + found.preempting.len() + unplaced(&found).len(), pods.len());
+            let shown = |found: &Preemption| {
+                let names: Vec<&str> = found.preempted.iter().map(|pod| pod.name.as_str()).collect();
+                format!("{} on {} instead of {}", found.pod.name, found.node, names.join(", "))
+            };
+            found.preempting.iter().map(shown).collect::<Vec<_>>()
+        };
+        let high = |name: &str, cpu: &str| with(name, cpu, 100, None);
+        assert_eq!(found(&[high("a", "1")]), ["a on n2 instead of small"]);
+        assert_eq!(found(&[high("a", "2")]), ["a on n2 instead of large"]);
+        assert_eq!(
+            found(&[high("a", "4"), high("b", "4")]),
+            ["a on n2 instead of large, small", "b on n1 instead of middle"]
+        );
+        let none: [&str; 0] = [];
+        for pods in [
+            [high("a", "5")],
+            [with("a", "1", 100, Some("Never"))],
+            [with("a", "1", 10, None)],
+            [pod("a", "1", &json!({}))],
+        ] {
+            assert_eq!(found(&pods), none, "{pods:?}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod failing_jobs;
 pub mod gate_preview;
 mod migrations;
 pub mod outage;
+pub mod preemption;
 pub mod schedulable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

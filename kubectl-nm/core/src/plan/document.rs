@@ -4,6 +4,7 @@ use nm_shared::WaitReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::{BudgetForecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
@@ -90,7 +91,11 @@ fn budget(forecast: &BudgetForecast) -> Value {
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Value {
-    let CapacityEstimate { fit, nodes, schedulable, unplaced, left_out } = estimate;
+    let CapacityEstimate { fit, nodes, schedulable, unplaced, preempting, left_out } = estimate;
+    let preempting: Vec<Value> = preempting
+        .iter()
+        .map(|Preemption { pod, node, preempted }| json!({"pod": pod, "node": node, "preempted": preempted}))
+        .collect();
     let unplaced: Vec<Value> = unplaced
         .iter()
         .map(|UnplacedPods { pods, reasons }| {
@@ -102,5 +107,5 @@ fn capacity(estimate: &CapacityEstimate) -> Value {
         })
         .collect();
     json!({"isEstimate": true, "fit": fit, "otherNodes": nodes, "schedulableNodes": schedulable,
-        "unplaced": unplaced, "notConsidered": left_out})
+        "unplaced": unplaced, "preempting": preempting, "notConsidered": left_out})
 }

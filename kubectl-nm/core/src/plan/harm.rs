@@ -9,6 +9,7 @@ use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
@@ -43,6 +44,8 @@ pub enum Harm {
         /// How many other nodes there are.
         nodes: usize,
     },
+    /// The replacement of this pod fits only instead of others.
+    Preemption(Preemption),
     /// These pods are deleted although their evictions are refused.
     DeletedAfterRefusal {
         /// The pods.
@@ -136,9 +139,11 @@ fn deleted_after_refusal(forecast: &Forecast) -> Vec<Harm> {
     deleted.into_iter().map(|(seconds, pods)| Harm::DeletedAfterRefusal { pods, seconds }).collect()
 }
 
+/// The pods that have no room on other nodes without ending others.
 pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
     let of = |unplaced: &UnplacedPods| Harm::NoCapacity { unplaced: unplaced.clone(), nodes: estimate.nodes };
-    estimate.unplaced.iter().map(of).collect()
+    let preempting = estimate.preempting.iter().cloned().map(Harm::Preemption);
+    estimate.unplaced.iter().map(of).chain(preempting).collect()
 }
 
 /// The pods that leave and whose objects the finalizers of others keep, by finalizer. Kubernetes removes its own.
@@ -361,6 +366,8 @@ impl Harm {
                 let why = unsuitable(reasons, *nodes, pods.len() == 1);
                 bad("no capacity").and(" for ").and(format!("{} ({why})", first_names(&texts(pods))))
             }
+            Self::Preemption(Preemption { pod, node, preempted }) => bad("fits only by preemption")
+                .and(format!(": {pod} on {node}, instead of {}", first_names(&texts(preempted)))),
             Self::NoSchedulableNode(group) => {
                 bad("no schedulable node is left").and(format!(" in {}", group_name(group)))
             }
@@ -406,6 +413,9 @@ impl Harm {
                 json!({"harm": "NoReadyPod", "workloads": workloads})
             }
             Self::NoCapacity { unplaced, .. } => json!({"harm": "NoCapacity", "pods": unplaced.pods}),
+            Self::Preemption(Preemption { pod, node, preempted }) => {
+                json!({"harm": "Preemption", "pods": [pod], "node": node, "preempted": preempted})
+            }
             Self::NoSchedulableNode(group) => {
                 let (of, name) = match group {
                     NodeGroup::Cluster => ("Cluster", None),

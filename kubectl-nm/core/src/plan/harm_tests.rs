@@ -53,6 +53,26 @@ fn pods_of_a_namespace_that_is_deleted_are_no_harm_and_need_no_capacity() {
 }
 
 #[test]
+fn a_pod_that_fits_only_instead_of_others_is_a_harm() {
+    let sized = |name: &str, priority: i32| {
+        let mut sized = (*pod(name, &none())).clone();
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": "3"}}});
+        sized.spec =
+            serde_json::from_value(json!({"containers": [container], "priority": priority})).unwrap();
+        std::sync::Arc::new(sized)
+    };
+    let mut snapshot = harmless();
+    let pods = snapshot.pods.as_mut().unwrap();
+    pods.planned.insert("n1".into(), vec![sized("db-0", 100)]);
+    pods.elsewhere.as_mut().unwrap().used.entry("n2".into()).or_default().add(&sized("low-0", 0));
+    let report = report(&["n1"], None, snapshot, &[]);
+    let expected = "fits only by preemption: shop/db-0 on n2, instead of shop/low-0";
+    assert_eq!(shown(&report), [expected]);
+    let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+    assert!(plan.iter().any(|line| line == expected) && report.lacks_capacity(), "{plan:?}");
+}
+
+#[test]
 fn lost_data_and_pods_without_a_controller_are_harms() {
     let mut snapshot = harmless();
     let pods = vec![pod("db-0", &scratch()), bare("bare"), bare("other")];

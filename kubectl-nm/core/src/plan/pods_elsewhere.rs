@@ -18,6 +18,7 @@ use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::forecast::capacity::{self, PodToPlace};
 use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::forecast::preemption::UsedCapacity;
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::{self, list_pages};
@@ -45,8 +46,8 @@ const REVISION_LABELS: [&str; 2] = [TEMPLATE_HASH, "controller-revision-hash"];
 /// What a plan depends on of the pods on other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PodsElsewhere {
-    /// The requests of the pods, by node. A node whose pods were not read counts as full.
-    pub(crate) used: BTreeMap<String, Resources>,
+    /// What the pods use, by node. A node whose pods were not read counts as full.
+    pub(crate) used: BTreeMap<String, UsedCapacity>,
     /// The workloads that have Ready pods. Of those without pods on planned nodes, some may be missing.
     pub(crate) ready: BTreeSet<NamespacedWorkload>,
 }
@@ -62,7 +63,7 @@ impl PodsElsewhere {
 
     fn add_used(&mut self, node: &str, pod: &Pod) {
         if PodPhase::of(pod) != PodPhase::Finished {
-            self.used.entry(node.to_owned()).or_default().add(&Resources::of_pod(pod));
+            self.used.entry(node.to_owned()).or_default().add(pod);
         }
     }
 
@@ -134,8 +135,7 @@ impl PodsElsewhere {
             unread.retain(|other| !next.iter().any(|node| node::name(node) == node::name(other)));
             read.extend(next);
         }
-        let full =
-            unread.into_iter().map(|node| (node::name(node).to_owned(), Resources::pods_of_node(node)));
+        let full = unread.into_iter().map(|node| (node::name(node).to_owned(), UsedCapacity::of_full(node)));
         self.used.extend(full);
         Ok(true)
     }
@@ -221,12 +221,14 @@ async fn read_ready(
     list_pages::until(&pods, cluster, "list pods", selected, add, |found| found.len() == wanted.len()).await
 }
 
-/// Of the pods that were not placed, one of those with the same requirements.
+/// Of the pods that were not placed on free resources, one of those with the same requirements.
 fn one_of_each_kind<'a>(
     pods: &'a [PodToPlace<'a>],
     estimate: &capacity::CapacityEstimate,
 ) -> Vec<&'a PodToPlace<'a>> {
-    let unplaced: HashSet<_> = estimate.unplaced.iter().flat_map(|group| &group.pods).collect();
+    let unplaced = estimate.unplaced.iter().flat_map(|group| &group.pods);
+    let unplaced: HashSet<_> =
+        unplaced.chain(estimate.preempting.iter().map(|preemption| &preemption.pod)).collect();
     let mut known = HashSet::new();
     let unplaced = pods.iter().filter(|pod| unplaced.contains(&pod::reference_in(&pod.pod.metadata)));
     unplaced.filter(|pod| known.insert(capacity::requirements(pod))).collect()

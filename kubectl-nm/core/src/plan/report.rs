@@ -12,7 +12,6 @@ use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
-use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
@@ -255,9 +254,9 @@ impl PlanReport {
         self.growing.contains(&budget.budget)
     }
 
-    /// Whether some pods fit on no other node; false if that is unknown.
+    /// Whether some pods fit on no other node, or only instead of others; false if that is unknown.
     pub fn lacks_capacity(&self) -> bool {
-        self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
+        self.capacity.as_ref().is_some_and(|capacity| !capacity.is_enough())
     }
 }
 
@@ -405,7 +404,7 @@ fn capacity(
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
         let running = pods.iter().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
         for pod in running {
-            used.entry(name.clone()).or_default().add(&Resources::of_pod(pod));
+            used.entry(name.clone()).or_default().add(pod);
         }
     }
     let others = nodes.iter().filter(|known| !drains_now(node::name(known)));

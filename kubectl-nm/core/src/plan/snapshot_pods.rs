@@ -196,7 +196,7 @@ mod tests {
         assert_eq!((pods.planned["n0"].len(), elsewhere.ready.len()), (1, 1));
         // The count, the planned node, and two times eight nodes, of which the first are full.
         assert_eq!(lists, 18);
-        let unread = elsewhere.used.values().filter(|used| used.amount("pods") == 10_000).count();
+        let unread = elsewhere.used.values().filter(|used| used.requested.amount("pods") == 10_000).count();
         assert_eq!(unread, 99 - 16, "these count as full");
     }
 

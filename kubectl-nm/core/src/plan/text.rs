@@ -377,8 +377,8 @@ fn losses(forecast: &Forecast, local_volumes: &HashMap<String, Vec<String>>) -> 
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
-    let CapacityEstimate { fit, nodes, schedulable, unplaced: groups, left_out } = estimate;
-    let left: usize = groups.iter().map(|group| group.pods.len()).sum();
+    let CapacityEstimate { fit, nodes, schedulable, unplaced: groups, preempting, left_out } = estimate;
+    let left = groups.iter().map(|group| group.pods.len()).sum::<usize>() + preempting.len();
     if fit + left == 0 {
         return Vec::new();
     }
@@ -392,7 +392,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
         counted(fit + left, "pod"),
         counted(*schedulable, "other node"),
     ))];
-    lines.extend(harm::no_capacity(estimate).iter().map(Harm::line));
+    lines.extend(harm::lines(&harm::no_capacity(estimate)));
     if !left_out.is_empty() {
         let aspects: Vec<String> =
             left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();

@@ -1,0 +1,104 @@
+//! Which pods the scheduler preempts for a pod of higher priority that fits on no node otherwise.
+//!
+//! Source: `pkg/scheduler/framework/preemption` in kubernetes. Of the pods of lower priority on a node, as many stay as there is
+//! room for, those of higher priority first. Budgets and affinity between pods are not considered.
+
+use std::cmp::Reverse;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::api::pod_reference::PodReference;
+use crate::cluster::pod;
+use crate::cluster::pod_requests::Resources;
+
+/// What the pods on a node use.
+#[derive(Debug, Clone, Default)]
+pub struct UsedCapacity {
+    /// What they request together.
+    pub requested: Resources,
+    pub(super) pods: Vec<RunningPod>,
+}
+
+/// A pod as far as another one may preempt it.
+#[derive(Debug, Clone)]
+pub(super) struct RunningPod {
+    pub(super) pod: PodReference,
+    pub(super) requested: Resources,
+    priority: i32,
+}
+
+/// A pod that fits only instead of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preemption {
+    /// The pod.
+    pub pod: PodReference,
+    /// The node that it fits.
+    pub node: String,
+    /// The pods there that are preempted.
+    pub preempted: Vec<PodReference>,
+}
+
+impl UsedCapacity {
+    /// What is used on a node that takes no more pods, because its pods were not read.
+    pub fn of_full(node: &Node) -> Self {
+        Self { requested: Resources::pods_of_node(node), pods: Vec::new() }
+    }
+
+    /// Adds a pod.
+    pub fn add(&mut self, pod: &Pod) {
+        let requested = Resources::of_pod(pod);
+        self.requested.add(&requested);
+        self.pods.push(RunningPod {
+            pod: pod::reference_in(&pod.metadata),
+            priority: priority(pod),
+            requested,
+        });
+    }
+}
+
+/// The value of the priority class of a pod; 0 without one.
+fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+}
+
+/// The priority of a pod that may preempt others.
+pub(super) fn priority_of_preemptor(pod: &Pod) -> Option<i32> {
+    let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
+    (policy != Some("Never")).then(|| priority(pod))
+}
+
+/// The pods of those on a node that `pod` preempts, which requests `wanted`, where so much is `free`; none if it does not fit
+/// even then.
+pub(super) fn victims<'a>(
+    pod: &Pod,
+    wanted: &Resources,
+    on_node: &[&'a RunningPod],
+    free: &Resources,
+) -> Option<Vec<&'a RunningPod>> {
+    let priority = priority_of_preemptor(pod)?;
+    let mut lower: Vec<&RunningPod> =
+        on_node.iter().copied().filter(|other| other.priority < priority).collect();
+    lower.sort_by_key(|other| Reverse(other.priority));
+    let mut free = free.clone();
+    for other in &lower {
+        free.add(&other.requested);
+    }
+    if free.short_of(wanted).is_some() {
+        return None;
+    }
+    lower.retain(|other| {
+        let mut left = free.clone();
+        left.subtract(&other.requested);
+        let stays = left.short_of(wanted).is_none();
+        if stays {
+            free = left;
+        }
+        !stays
+    });
+    Some(lower)
+}
+
+/// The costs of preempting these pods: the highest priority, then the number.
+pub(super) fn cost(victims: &[&RunningPod]) -> (Option<i32>, usize) {
+    (victims.iter().map(|pod| pod.priority).max(), victims.len())
+}
