@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, Pod};
 
+use crate::api::pod_reference::PodReference;
+
 /// Volumes by the namespace and name of their claim.
 #[derive(Debug, Clone, Default)]
 pub struct Volumes(HashMap<(String, String), PersistentVolume>);
@@ -22,6 +24,14 @@ impl Volumes {
     /// Adds others.
     pub fn add(&mut self, others: Self) {
         self.0.extend(others.0);
+    }
+
+    /// Whether the volume of a claim stays when the claim is removed; false if it is not known.
+    pub fn is_retained(&self, claim: &PodReference) -> bool {
+        let volume = self.0.get(&(claim.namespace.clone(), claim.name.clone()));
+        let policy =
+            volume.and_then(|volume| volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref());
+        policy == Some("Retain")
     }
 
     /// The nodes from which the pod's volumes are accessible.

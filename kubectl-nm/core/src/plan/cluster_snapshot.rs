@@ -1,19 +1,20 @@
 //! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
+use nm_shared::cluster::pod;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
@@ -54,6 +55,8 @@ pub struct ClusterSnapshot {
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
     pub(crate) volumes: Volumes,
+    /// The volume claims that are being deleted, if pods on planned nodes have claims.
+    pub(crate) deleted_claims: BTreeSet<PodReference>,
     /// The virtual machines, if pods on planned nodes run any.
     pub(crate) machines: Vec<VirtualMachineInstance>,
     /// The Jobs that control pods on planned nodes.
@@ -106,11 +109,8 @@ impl ClusterSnapshot {
             join_all(older.map(|group| within(limit, all_groups::list_group(cluster, group)))),
         );
         let mut unknown = Vec::new();
-        let nodes = if_permitted(
-            of_nodes,
-            "the capacity of other nodes, the control plane and the queue",
-            &mut unknown,
-        )?;
+        let of_all = "the capacity of other nodes, the control plane and the queue";
+        let nodes = if_permitted(of_nodes, of_all, &mut unknown)?;
         let mut pods = if_permitted(of_pods, "the pods", &mut unknown)?;
         let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
         let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
@@ -137,7 +137,8 @@ impl ClusterSnapshot {
             let found = if_permitted(read, what, &mut unknown)?.into_iter().flatten();
             older.extend(found.map(|found| found.maintenance));
         }
-        let volumes = read_volumes(limit, pods.as_ref(), cluster, &mut unknown).await?;
+        let (volumes, deleted_claims) =
+            Box::pin(read_volumes(limit, pods.as_ref(), cluster, &mut unknown)).await?;
         if let Some(pods) = &mut pods {
             let read = pods.read_elsewhere(nodes.as_deref(), &volumes, cluster);
             if_permitted(within(limit, read).await, "what runs on other nodes", &mut unknown)?;
@@ -174,6 +175,7 @@ impl ClusterSnapshot {
             are_budgets_known,
             growing: growing.unwrap_or_default(),
             volumes,
+            deleted_claims,
             machines,
             jobs,
             is_openshift,
@@ -194,20 +196,31 @@ impl ClusterSnapshot {
     }
 }
 
-/// The volumes that pods claim, if any do.
+/// The volumes that pods claim, if any do, and the claims that are being deleted.
 async fn read_volumes(
     limit: Option<TimeLimit>,
     pods: Option<&SnapshotPods>,
     cluster: &Cluster,
     unknown: &mut Vec<Unread>,
-) -> Result<Volumes, Error> {
+) -> Result<(Volumes, BTreeSet<PodReference>), Error> {
     if !pods.is_some_and(SnapshotPods::have_claims) {
-        return Ok(Volumes::default());
+        return Ok(Default::default());
     }
-    let all = ListParams::default();
-    let read = list_everywhere(cluster, "list persistentvolumes", all, Vec::<PersistentVolume>::push);
-    let read = if_permitted(within(limit, read).await, "which volumes are local", unknown)?;
-    Ok(Volumes::new(read.unwrap_or_default()))
+    let all = ListParams::default;
+    let add_deleted = |deleted: &mut BTreeSet<PodReference>, claim: PersistentVolumeClaim| {
+        let is_deleted = claim.metadata.deletion_timestamp.is_some();
+        deleted.extend(is_deleted.then(|| pod::reference_in(&claim.metadata)));
+    };
+    let (volumes, claims) = tokio::join!(
+        within(
+            limit,
+            list_everywhere(cluster, "list persistentvolumes", all(), Vec::<PersistentVolume>::push)
+        ),
+        within(limit, list_everywhere(cluster, "list persistentvolumeclaims", all(), add_deleted)),
+    );
+    let volumes = if_permitted(volumes, "which volumes are local", unknown)?;
+    let claims = if_permitted(claims, "which volume claims are being deleted", unknown)?;
+    Ok((Volumes::new(volumes.unwrap_or_default()), claims.unwrap_or_default()))
 }
 
 /// The virtual machines, if pods run any.

@@ -92,3 +92,34 @@ async fn without_access_to_an_older_group_the_others_are_still_read() {
     let unknown = Unread::forbidden("which nodes are in maintenance", "list nodemaintenances.kubevirt.io");
     assert_eq!(read.unknown, [unknown]);
 }
+
+#[tokio::test]
+async fn the_claims_that_are_being_deleted_are_read_if_pods_have_claims() {
+    let list = |item: Value| {
+        let metadata = json!({"resourceVersion": "1"});
+        (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [item]}))
+    };
+    let read = async |is_permitted: bool| {
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/pods" => {
+                list(json!({"metadata": {"namespace": "shop", "name": "db-0"}, "spec": {"nodeName": "n1",
+                "containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}))
+            }
+            "/api/v1/persistentvolumeclaims" if is_permitted => {
+                list(json!({"metadata": {"namespace": "shop", "name": "data",
+                "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+            }
+            "/api/v1/persistentvolumeclaims" => failure(403, "Forbidden", "you may not"),
+            path if path.starts_with("/apis/") && path.contains("kubevirt.io") => {
+                (404, json!("404 page not found"))
+            }
+            _ => items(&[], None),
+        });
+        Box::pin(ClusterSnapshot::read(None, &["n1".into()], &cluster)).await.unwrap()
+    };
+    let data = PodReference { namespace: "shop".into(), name: "data".into() };
+    assert_eq!(read(true).await.deleted_claims, [data].into());
+    let denied = read(false).await;
+    let unknown = Unread::forbidden("which volume claims are being deleted", "list persistentvolumeclaims");
+    assert_eq!((denied.deleted_claims.len(), denied.unknown), (0, vec![unknown]));
+}

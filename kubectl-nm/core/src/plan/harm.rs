@@ -15,6 +15,7 @@ use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
+use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::leader::LeaderGap;
 use crate::plan::report::PlanReport;
 use crate::terminal::text::{Line, Style, counted, first_names};
@@ -31,6 +32,8 @@ pub enum Harm {
     NodeNotReady(String),
     /// The emptyDir data of these pods is deleted.
     EmptyDirData(Vec<PodReference>),
+    /// This volume claim is removed once its pods have left.
+    ClaimDeleted(DeletedClaim),
     /// No controller replaces these pods.
     Unmanaged(Vec<PodReference>),
     /// These Jobs count the evictions as failures, and have no further attempt left.
@@ -91,6 +94,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     if let Some(forecast) = &report.forecast {
         harms.extend(lost_data(forecast));
     }
+    harms.extend(report.deleted_claims.iter().cloned().map(Harm::ClaimDeleted));
     harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     if !report.failing_jobs.is_empty() {
@@ -340,6 +344,7 @@ impl Harm {
                     .and(": ")
                     .and(first_names(&texts(pods)))
             }
+            Self::ClaimDeleted(claim) => claim.line(),
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
             Self::DeletedAfterRefusal { pods, seconds } => {
                 let refused = if pods.len() == 1 { "its eviction is" } else { "their evictions are" };
@@ -397,6 +402,7 @@ impl Harm {
             Self::NobodyLeads(gap) => json!({"harm": "NobodyLeads", "message": gap.words()}),
             Self::NodeNotReady(node) => json!({"harm": "NodeNotReady", "node": node}),
             Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
+            Self::ClaimDeleted(claim) => claim.document(),
             Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
             Self::DeletedAfterRefusal { pods, seconds } => {
                 json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})

@@ -6,6 +6,7 @@
 
 pub mod cluster_snapshot;
 pub mod cost;
+pub mod deleted_claims;
 pub mod document;
 pub(crate) mod eviction_dry_run;
 mod growing_budgets;

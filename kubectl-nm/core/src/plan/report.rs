@@ -31,6 +31,7 @@ use crate::maintenance::node_in_service::ready;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_workload;
@@ -47,6 +48,8 @@ pub struct PlanReport {
     pub forecast: Option<Forecast>,
     /// The local volumes of pods that leave, by the pods' uids.
     pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// The volume claims of pods that leave which are being deleted.
+    pub(crate) deleted_claims: Vec<DeletedClaim>,
     /// Whether the replacements of pods fit on other nodes; none if nodes or their pods are not known.
     pub(crate) capacity: Option<CapacityEstimate>,
     pub(crate) limit: MaxUnavailableLimit,
@@ -181,6 +184,7 @@ impl PlanReport {
         }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
         let local_volumes = leaving().filter_map(|expected| local_volumes(expected, snapshot)).collect();
+        let deleted_claims = forecast.as_ref().map(|forecast| DeletedClaim::of(forecast, snapshot));
         let mut unknown = snapshot.unknown.clone();
         let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
         unknown.extend(unanswered.map(|(why, pods)| {
@@ -209,6 +213,7 @@ impl PlanReport {
             nodes,
             forecast,
             local_volumes,
+            deleted_claims: deleted_claims.unwrap_or_default(),
             capacity,
             limit,
             warnings,

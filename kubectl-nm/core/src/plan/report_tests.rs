@@ -60,6 +60,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         are_budgets_known: true,
         growing: BTreeMap::new(),
         volumes: Volumes::default(),
+        deleted_claims: BTreeSet::new(),
         machines: Vec::new(),
         jobs: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),

@@ -217,6 +217,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
         matches!(
             harm,
             Harm::NodeNotReady(_)
+                | Harm::ClaimDeleted(_)
                 | Harm::DeletionDenied
                 | Harm::FailingJobs(_)
                 | Harm::NoReadyPod(_)
