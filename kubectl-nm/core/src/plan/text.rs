@@ -111,6 +111,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
             vec![blocker.message.trim_end_matches('.').to_owned()]
         }
     };
+    if matches!(forecast.fate, PodOutcome::Surges(_)) && has_no_node(forecast, report) {
+        parts.push(String::from("but no node is left for its replacement, and the rollout waits for one"));
+    }
     parts.extend(deletion(forecast));
     let returns = forecast.returning.filter(|_| !keeps_returning(forecast));
     parts.extend(returns.map(returning).map(str::to_owned));
@@ -120,6 +123,13 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
     }
     parts.join("; ")
+}
+
+/// Whether the replacement of a pod fits on no other node, as far as that is estimated.
+fn has_no_node(forecast: &PodForecast, report: &PlanReport) -> bool {
+    let reference = pod::reference(&forecast.pod);
+    let unplaced = report.capacity.iter().flat_map(|capacity| &capacity.unplaced);
+    unplaced.flat_map(|group| &group.pods).any(|pod| *pod == reference)
 }
 
 /// What a pod waits for whose budget allows its eviction later.
@@ -401,3 +411,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
     }
     lines
 }
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

@@ -1,0 +1,28 @@
+//! The words of a plan.
+
+use k8s_openapi::api::core::v1::Pod;
+use nm_shared::forecast::{PodOutcome, ReplacedBy};
+use serde_json::json;
+
+use super::*;
+use crate::plan::report::tests::{pod, report, snapshot};
+
+#[test]
+fn a_pod_that_would_be_replaced_first_needs_a_node_for_its_replacement() {
+    let words = |pool: &str| {
+        let mut web = Pod::clone(&pod("web-0", &json!({"name": "v"})));
+        web.spec.as_mut().unwrap().node_selector = serde_json::from_value(json!({"pool": pool})).unwrap();
+        let mut snapshot = snapshot(&["n1", "n2"], vec![web.into()]);
+        for known in snapshot.nodes.as_mut().unwrap() {
+            known.metadata.labels.get_or_insert_default().insert("pool".into(), "web".into());
+        }
+        let mut report = report(&["n1"], None, snapshot, &[]);
+        let forecast = &mut report.forecast.as_mut().unwrap().pods[0];
+        forecast.fate = PodOutcome::Surges(ReplacedBy::Restart);
+        details(&report.forecast.as_ref().unwrap().pods[0], &report)
+    };
+    let restarted = "its Deployment is restarted, and replaces all of its pods before they leave";
+    assert_eq!(words("web"), restarted);
+    let waits = "; but no node is left for its replacement, and the rollout waits for one";
+    assert_eq!(words("gpu"), restarted.to_owned() + waits);
+}
