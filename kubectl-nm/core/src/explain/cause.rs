@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use nm_shared::BlockReason;
 
+use crate::explain::cluster_facts::Unseen;
 use crate::explain::first_cause::FirstCause;
 use crate::terminal::text::counted;
 
@@ -91,6 +92,23 @@ impl Cause {
         let mut cause = Self::default();
         cause.add_times(times);
         cause
+    }
+}
+
+impl Unseen {
+    /// `Not known, because you have no permission to list pods.`
+    pub(super) fn sentence(&self) -> String {
+        format!("Not known, because {}.", self.why())
+    }
+
+    /// `you have no permission to list pods`.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Self::Forbidden(access) => format!("you have no permission to {access}"),
+            Self::Failed(request, error) => {
+                format!("the request to {request} failed: {}", error.trim_end_matches('.'))
+            }
+        }
     }
 }
 

@@ -124,23 +124,6 @@ pub(super) fn tell_of_replacements(
     Words::of(maintenance, facts, &end.subjects, kubectl, now).tell(&end.cause)
 }
 
-impl Unseen {
-    /// `Not known, because you have no permission to list pods.`
-    pub(super) fn sentence(&self) -> String {
-        format!("Not known, because {}.", self.why())
-    }
-
-    /// `you have no permission to list pods`.
-    pub(super) fn why(&self) -> String {
-        match self {
-            Self::Forbidden(access) => format!("you have no permission to {access}"),
-            Self::Failed(request, error) => {
-                format!("the request to {request} failed: {}", error.trim_end_matches('.'))
-            }
-        }
-    }
-}
-
 impl Words<'_> {
     pub(super) fn tell(&self, cause: &FirstCause) -> Told {
         let told = |what: String, advice: &str, commands: Vec<String>| Told {
