@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use nm_shared::api::maintenance::SurgePolicy;
+use nm_shared::cluster::pod;
 use nm_shared::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenance, PodReference, SurgeObstacle,
     WaitReason, WaitingPod,
@@ -15,6 +17,7 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
+use crate::explain::owner::owner_of;
 use crate::explain::remedy::in_short;
 use crate::maintenance::{State, node, status};
 use crate::terminal::text::{counted, first_names};
@@ -186,10 +189,14 @@ fn causes<'a>(
     }
     // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
     groups.sort_by_key(|(cause, _)| matches!(cause, Some(FirstCause::NeverAllows(_))));
-    let told = |(cause, group): (Option<FirstCause>, Group<'_>)| {
-        group.cause(cause.as_ref(), maintenance, facts, kubectl, now)
+    let restarted: Vec<BTreeSet<String>> =
+        groups.iter().map(|(cause, group)| group.restarted(cause.as_ref(), facts)).collect();
+    let told = |(at, (cause, group)): (usize, (Option<FirstCause>, Group<'_>))| {
+        let others: BTreeSet<&String> = restarted.iter().flatten().collect();
+        let others = others.into_iter().filter(|name| !restarted[at].contains(*name)).cloned();
+        group.cause(cause.as_ref(), &others.collect::<Vec<_>>(), maintenance, facts, kubectl, now)
     };
-    groups.into_iter().map(told).collect()
+    groups.into_iter().enumerate().map(told).collect()
 }
 
 impl Kept<'_> {
@@ -208,9 +215,24 @@ fn unseen(cause: &FirstCause) -> Option<Unseen> {
 }
 
 impl Group<'_> {
+    /// The Deployments that a surge would restart, if it is what the pods of this cause need.
+    fn restarted(&self, cause: Option<&FirstCause>, facts: &ClusterFacts) -> BTreeSet<String> {
+        if !matches!(cause, Some(FirstCause::NeverAllows(never)) if never.surge.is_some()) {
+            return BTreeSet::new();
+        }
+        let deployments = self.kept.iter().flat_map(|kept| {
+            let pods = facts.budgets.get(&kept.budget).and_then(|guarded| guarded.pods.as_ref().ok());
+            let is_kept = |pod: &&Pod| kept.pods.contains(&pod::reference_in(&pod.metadata));
+            let owners = pods.into_iter().flatten().filter(is_kept).filter_map(owner_of);
+            owners.map(|owner| format!("{}/{owner}", kept.budget.namespace))
+        });
+        deployments.collect()
+    }
+
     fn cause(
         self,
         cause: Option<&FirstCause>,
+        restarts: &[String],
         maintenance: &NodeMaintenance,
         facts: &ClusterFacts,
         kubectl: &str,
@@ -220,6 +242,7 @@ impl Group<'_> {
         let budgets: Vec<&PodReference> = self.kept.iter().map(|kept| &kept.budget).collect();
         let words = Words {
             budgets: &budgets,
+            restarts,
             allowed: self.allowed,
             ..Words::of(maintenance, facts, &self.subjects, kubectl, now)
         };

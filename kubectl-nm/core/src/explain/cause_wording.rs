@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::cluster::node_fit::Unfit;
-use nm_shared::{BlockedPod, NodeMaintenance, PodReference};
+use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{capitalized, continued, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
@@ -16,7 +16,7 @@ use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
 use crate::maintenance::node_in_service::is_of_condition;
-use crate::maintenance::{node, roll_name, status};
+use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -35,8 +35,8 @@ pub(super) struct Words<'a> {
     pub(super) maintenance: &'a str,
     /// The roll that it is part of.
     pub(super) roll: Option<&'a str>,
-    /// The pods of the node that are blocked.
-    pub(super) blocked: &'a [BlockedPod],
+    /// The Deployments of other causes that a surge would restart, too, with their namespaces.
+    pub(super) restarts: &'a [String],
     /// What the cluster shows.
     pub(super) facts: &'a ClusterFacts,
     /// The node that is explained.
@@ -64,7 +64,7 @@ impl<'a> Words<'a> {
             kubectl,
             maintenance: maintenance.metadata.name.as_deref().unwrap_or_default(),
             roll: roll_name(maintenance),
-            blocked: &status(maintenance).blocked_pods,
+            restarts: &[],
             facts,
             node: node(maintenance),
             budgets: &[],

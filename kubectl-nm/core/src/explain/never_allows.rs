@@ -1,8 +1,6 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
-use nm_shared::{BlockReason, BlockedPod, BudgetFacts};
-
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
@@ -253,21 +251,11 @@ impl Words<'_> {
 
     /// What else a surge does, and what it needs, after an advice.
     fn surge_terms(&self, grant: SurgeGrant) -> String {
-        let is_other = |pod: &&BlockedPod| {
-            let is_of_cause = |budget: &BudgetFacts| {
-                self.budgets.iter().any(|it| it.namespace == pod.namespace && it.name == budget.name)
-            };
-            pod.reason == BlockReason::DisruptionBudget && !pod.facts.budget.as_ref().is_some_and(is_of_cause)
-        };
-        let others: Vec<String> =
-            self.blocked.iter().filter(is_other).map(|pod| pod.reference().to_string()).collect();
-        let also = if others.is_empty() {
-            String::new()
-        } else {
-            format!(
-                ". The setting also applies to other pods of the node that budgets block: {}",
-                first_names(&others)
-            )
+        let also = match self.restarts {
+            [] => String::new(),
+            others => {
+                format!(". The setting is that of the whole drain: it also restarts {}", first_names(others))
+            }
         };
         let needs = match grant {
             SurgeGrant::Granted => "",

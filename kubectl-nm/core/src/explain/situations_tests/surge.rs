@@ -245,17 +245,32 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
 }
 
 #[test]
-fn the_setting_that_replaces_one_pod_first_names_the_other_pods_that_it_applies_to() {
+fn the_setting_that_replaces_one_pod_first_names_what_else_it_restarts() {
     let mut status = blocked_status("shop");
-    let of_another = |name: &str, reason: &str, budget: &str| {
-        json!({"namespace": "pay", "name": name, "reason": reason, "message": "m", "since": "2026-01-02T03:04:05Z",
+    let of_another = |reason: &str, budget: &str| {
+        json!({"namespace": "pay", "name": "api-0", "reason": reason, "message": "m", "since": "2026-01-02T03:04:05Z",
             "attempts": 3, "budget": {"name": budget}})
     };
     let pods = status["blockedPods"].as_array_mut().unwrap();
-    pods.extend([of_another("api-0", "DisruptionBudget", "web"), of_another("bare", "Unmanaged", "")]);
-    let facts = ClusterFacts { is_surge_granted: Some(true), ..never("minAvailable", json!(1), 1).facts() };
-    let causes = explained(&with_status("n1", status), &facts);
-    let advice = "Let the Deployment replace its only pod before the pod leaves. The setting also applies to other pods of the \
-                  node that budgets block: pay/api-0";
-    assert!(causes.iter().any(|cause| cause.advice == advice), "{causes:#?}");
+    pods.extend([of_another("DisruptionBudget", "api"), of_another("DisruptionBudget", "open")]);
+    let advice = |may_surge: bool| {
+        let mut facts =
+            ClusterFacts { is_surge_granted: Some(true), ..never("minAvailable", json!(1), 1).facts() };
+        // The other budget needs another change, so that it is another cause.
+        let api = Situation {
+            budget: edited(never("maxUnavailable", json!(0), 1).budget, "/metadata/name", json!("api")),
+            pods: vec![edited(ready("api-0", "n1"), "/metadata/namespace", json!("pay"))],
+            ..Situation::default()
+        };
+        let mut guarded = api.guarded();
+        guarded.may_surge = may_surge;
+        facts.budgets.insert(PodReference { namespace: "pay".into(), name: "api".into() }, guarded);
+        let causes = explained(&with_status("n1", status.clone()), &facts);
+        let own = causes.iter().find(|cause| cause.pods == ["shop/web-0"]).unwrap();
+        own.advice.clone()
+    };
+    let replaces = "Let the Deployment replace its only pod before the pod leaves";
+    let also = ". The setting is that of the whole drain: it also restarts pay/deploy/web";
+    assert_eq!(advice(true), replaces.to_owned() + also);
+    assert_eq!(advice(false), replaces);
 }
