@@ -107,11 +107,14 @@ pub fn estimate<'a>(
         let left = place(&group, &mut nodes_left);
         estimate.fit += group.pods.len() - left.len();
         for pod in left {
-            if let Some(preemption) = preempt(pod, &group, &mut nodes_left) {
-                estimate.preempting.push(preemption);
-            } else {
-                let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
-                pods.push(pod::reference_in(&pod.metadata));
+            match preempt(pod, &group, &mut nodes_left) {
+                // The pods that others have preempted leave room for it.
+                Some(preemption) if preemption.preempted.is_empty() => estimate.fit += 1,
+                Some(preemption) => estimate.preempting.push(preemption),
+                None => {
+                    let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
+                    pods.push(pod::reference_in(&pod.metadata));
+                }
             }
         }
     }
@@ -316,6 +319,9 @@ mod tests {
             found(&[high("a", "4"), high("b", "4")]),
             ["a on n2 instead of large, small", "b on n1 instead of middle"]
         );
+        // Where a pod of 3 cores had to go, the next one needs none.
+        let three = ["a", "b", "c"].map(|name| high(name, "1"));
+        assert_eq!(found(&three), ["a on n2 instead of small", "b on n2 instead of large"]);
         let none: [&str; 0] = [];
         for pods in [
             [high("a", "5")],

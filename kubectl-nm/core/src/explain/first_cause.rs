@@ -126,7 +126,8 @@ pub fn first_causes(
                 let stuck = stuck(&unready, facts);
                 let needed = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
                 // Pods that only start are waited for, but the budget blocks them then, too.
-                never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting: stuck.is_empty() });
+                let are_starting = !unready.is_empty() && unready.iter().all(|pod| pod.obstacle.is_start());
+                never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting });
                 stuck
             }
             _ => Vec::new(),

@@ -428,12 +428,16 @@ fn a_budget_whose_pods_are_not_ready_is_not_said_to_allow_more_by_another_number
     check_harmless(never);
     situation.pods = vec![crashing("web-0", "n1", 1, "Error"), probe("web-1")];
     let causes = situation.causes();
-    let [crashing, never] = &causes[..] else { panic!("{causes:#?}") };
-    assert!(crashing.what[1].contains("keeps exiting"), "{crashing:#?}");
+    let [crash, never] = &causes[..] else { panic!("{causes:#?}") };
+    assert!(crash.what[1].contains("keeps exiting"), "{crash:#?}");
     assert!(never.advice.starts_with("First make its pods Ready. Then set minAvailable to 1"), "{never:#?}");
+    let leaving = edited(probe("web-1"), "/metadata/deletionTimestamp", json!("2026-01-02T03:06:00Z"));
+    situation.pods = vec![ready("web-0", "n1"), leaving];
+    let causes = situation.causes();
+    assert!(causes.iter().all(|cause| !cause.advice.starts_with("Wait")), "it does not start: {causes:#?}");
     // An eviction of the one that is not Ready would be allowed.
     situation.budget["status"]["currentHealthy"] = json!(1);
-    situation.pods[1] = ready("web-1", "n2");
+    situation.pods = vec![crashing("web-0", "n1", 1, "Error"), ready("web-1", "n2")];
     let causes = situation.causes();
     assert!(causes.iter().all(|cause| !cause.advice.contains("First make")), "{causes:#?}");
 }
