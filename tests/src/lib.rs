@@ -33,6 +33,7 @@ pub mod olm_bundle;
 mod olm_webhooks;
 pub mod pool_census;
 pub mod pool_roll;
+pub mod ports;
 pub mod probes;
 pub mod programs;
 pub mod rbac;

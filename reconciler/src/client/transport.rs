@@ -311,7 +311,7 @@ mod tests {
     use kube::Client;
     use rustls::ServerConfig;
     use rustls::pki_types::PrivateKeyDer;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
@@ -451,8 +451,11 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_cannot_be_reached_is_an_error_with_its_cause() {
         let (mut config, _) = server(&[b"h2"]).await;
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        config.cluster_url = format!("https://{closed}").parse().unwrap();
+        // It listens to nobody, and no other test can take its port.
+        let closed = TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = closed.local_addr().unwrap();
+        config.cluster_url = format!("https://{address}").parse().unwrap();
         let client = client(config);
         let failed = join_all((0..3).map(|_| client.request_text(get("/version").map(|_| Vec::new())))).await;
         for failure in failed {

@@ -17,6 +17,7 @@ use nm_tests::maintenance::until_drained;
 use nm_tests::manifests;
 use nm_tests::older_groups;
 use nm_tests::older_groups::{start_in_group, until_phase_in_group};
+use nm_tests::ports::unused_port;
 use nm_tests::programs::{Outcome, plugin, plugin_of, program};
 use nm_tests::rbac::service_account;
 use nm_tests::reconciler::Reconciler;
@@ -411,8 +412,8 @@ async fn a_missing_permission_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_cluster_commands_report_the_connection_error() {
     let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
-    // A port that was free a moment ago.
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = unused_port();
+    let address = unused.local_addr().unwrap();
     let kubeconfig = kubeconfig_for(&format!("https://{address}"));
     for args in [&["install"][..], &["uninstall"], &["doctor"], &["gather"], &["version"]] {
         let failed = plugin_of(kubeconfig.path(), args).await;

@@ -7,6 +7,7 @@ use nm_tests::cluster::Cluster;
 use nm_tests::files::kubeconfig_for;
 use nm_tests::maintenance::{start, until_drained, until_phase, until_status};
 use nm_tests::nodes::configuration;
+use nm_tests::ports::unused_port;
 use nm_tests::programs::{Outcome, kubectl, plugin, program};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::skip::has_kubectl;
@@ -203,8 +204,8 @@ async fn kubectl_finds_the_plugin_on_its_path() {
 
 #[test]
 fn without_a_cluster_every_command_names_the_server_and_a_remedy() {
-    // Nothing listens on this port: it was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let unused = unused_port();
+    let port = unused.local_addr().unwrap().port();
     let kubeconfig = kubeconfig_for(&format!("https://127.0.0.1:{port}"));
     for args in [
         &["status"][..],

@@ -6,25 +6,19 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::{NodeMaintenance, PodReference};
 
-use crate::explain::cause::{capitalized, continued, few, sentence};
+use crate::explain::cause::{continued, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
-use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
-use crate::maintenance::node_in_service::is_of_condition;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
 /// A pod that has been unready for less than this may just be starting again, for example after a reboot of its node.
 pub(super) const RECENTLY: SignedDuration = SignedDuration::from_mins(2);
-
-/// Of this many reasons, it is said which nodes they keep from a pod.
-const MAX_REASONS: usize = 3;
 
 /// What the words of a cause depend on, besides the cause.
 #[derive(Debug, Clone, Copy)]
@@ -267,59 +261,6 @@ impl Words<'_> {
         }
     }
 
-    fn no_node_left(&self, left: &NoNodeLeft) -> Told {
-        let (advice, commands) = self.for_want_of_a_node(left);
-        let replacements = if self.subjects.len() == 1 { "replacement" } else { "replacements" };
-        let why = self.why_no_node_is_left(left);
-        Told {
-            what: Some(format!("No node is left for the {replacements} {}: {why}.", self.subjects())),
-            advice,
-            commands,
-            passes: false,
-        }
-    }
-
-    /// `n1 is in maintenance`, `its nodeSelector pool=blue selects only n1, which is in maintenance`.
-    pub(super) fn why_no_node_is_left(&self, left: &NoNodeLeft) -> String {
-        let which = if left.selection.is_some() { ", which" } else { "" };
-        let list = |nodes: &BTreeSet<String>, what: &str| {
-            let names: Vec<String> = nodes.iter().cloned().collect();
-            let be = if nodes.len() == 1 { "is" } else { "are" };
-            format!("{}{which} {be} {what}", first_names(&names))
-        };
-        let selected = if left.selection.is_some() { left.excluded.clone() } else { BTreeSet::new() };
-        let ours = list(&(&left.in_maintenance | &selected), "in maintenance");
-        let nodes = if left.cordoned.is_empty() {
-            ours
-        } else {
-            format!("{ours}, and {}", list(&left.cordoned, "cordoned"))
-        };
-        let it = if self.subjects.len() == 1 { "it" } else { "them" };
-        let nodes = nodes + &unfit_others(left);
-        let nodes = match selected.into_iter().collect::<Vec<_>>().as_slice() {
-            [] => nodes,
-            kept_from => format!("{nodes}, and other pods keep {it} from {}", first_names(kept_from)),
-        };
-        let their = if self.subjects.len() == 1 { "its" } else { "their" };
-        match &left.selection {
-            None => nodes,
-            Some(Selection::NodeAffinity { .. }) => format!("{their} node affinity selects only {nodes}"),
-            Some(Selection::Volumes(local)) => {
-                let (volume, is) = match local.as_slice() {
-                    [] => (String::from("volumes"), "are"),
-                    [one] => (format!("local volume {one}"), "is"),
-                    several => (format!("local volumes {}", first_names(several)), "are"),
-                };
-                format!("{their} {volume} {is} accessible only from {nodes}")
-            }
-            Some(Selection::NodeSelector(labels)) => {
-                let labels: Vec<String> =
-                    labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
-                format!("{their} nodeSelector {} selects only {nodes}", labels.join(","))
-            }
-        }
-    }
-
     /// The nodes in maintenance that may take pods for which the scheduler finds no node: the explained one if others lack
     /// resources, and others if pods of the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its
     /// maintenances are not to be stopped one by one.
@@ -347,65 +288,6 @@ impl Words<'_> {
             Some(wait) => (format!("; or {wait}: the pods may fit there"), ways.commands(self)),
             None => (String::new(), Vec::new()),
         }
-    }
-
-    /// What to do about pods for which no node is left.
-    fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
-        let ways = self.ways_back(&left.in_maintenance);
-        let commands = ways.commands(self);
-        let Some(selection) = &left.selection else {
-            // A command that ends it would be pasted although somebody may still need the cordon.
-            let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
-            let uncordon = match cordoned.as_slice() {
-                [] => String::new(),
-                [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
-                _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
-            };
-            let is_of_somebody =
-                |unfit: &Unfit| matches!(unfit, Unfit::Taint(taint) if !is_of_condition(taint));
-            let tainted = left.others.iter().filter(|(unfit, _)| is_of_somebody(unfit));
-            let tainted: BTreeSet<&String> = tainted.flat_map(|(_, nodes)| nodes).collect();
-            let tainted: Vec<String> = tainted.into_iter().cloned().collect();
-            let untaint = match tainted.as_slice() {
-                [] => String::new(),
-                [only] => format!(", remove the taint from {only} if it is not needed any more"),
-                _ => format!(
-                    ", remove the taints from {} if they are not needed any more",
-                    first_names(&tainted)
-                ),
-            };
-            let unready = left.others.get(&Unfit::NotReady).into_iter().flatten();
-            let unready: Vec<String> = unready.cloned().collect();
-            let repair = match unready.as_slice() {
-                [] => String::new(),
-                names => format!(", make {} Ready", first_names(names)),
-            };
-            let add = format!("add a node{repair}{uncordon}{untaint}");
-            return (
-                ways.after(&add, "return one to service", "return one of these nodes to service"),
-                commands,
-            );
-        };
-        let or = ways.words("stop the maintenance", "stop one of the maintenances");
-        let selector = match selection {
-            Selection::NodeSelector(_) => "nodeSelector",
-            Selection::NodeAffinity { .. } => "node affinity",
-            Selection::Volumes(local) if local.is_empty() => {
-                return (format!("Add a node that can access the volumes, or {or}"), commands);
-            }
-            Selection::Volumes(_) => return (format!("To make the pod available again, {or}"), commands),
-        };
-        let edit = self.edited_owners();
-        if self.are_all_of_jobs() {
-            return (capitalized(&or), commands);
-        }
-        let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
-        let advice = if selection.names_nodes() {
-            format!("Change the {selector} of {whose}, or {or}")
-        } else {
-            format!("Add a node that the {selector} selects, change the {selector} of {whose}, or {or}")
-        };
-        (advice, edit.into_iter().chain(commands).collect())
     }
 
     pub(super) fn are_all_of_jobs(&self) -> bool {
@@ -465,25 +347,4 @@ impl Words<'_> {
 /// Whether the scheduler finds no node for a pod, and another node could be one.
 fn lacks_a_node(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::Unschedulable(_)) && !obstacle.is_of_volume()
-}
-
-/// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that. Or, after
-/// what selects the nodes: `, and n4, which is not Ready`.
-fn unfit_others(left: &NoNodeLeft) -> String {
-    let (and, which) = if left.selection.is_some() { (", and", ", which") } else { (";", "") };
-    let words = |(unfit, nodes): (&Unfit, &BTreeSet<String>)| {
-        let (be, have) = if nodes.len() == 1 { ("is", "has") } else { ("are", "have") };
-        let names = first_names(&nodes.iter().cloned().collect::<Vec<_>>());
-        match unfit {
-            Unfit::Taint(taint) => format!("{and} {names}{which} {have} the taint {taint}"),
-            other => format!("{and} {names}{which} {be} {other}"),
-        }
-    };
-    let rest: BTreeSet<&String> = left.others.values().skip(MAX_REASONS).flatten().collect();
-    let more = match rest.len() {
-        0 => String::new(),
-        1 => format!("{and} 1 other node{which} does not fit either"),
-        count => format!("{and} {count} other nodes{which} do not fit either"),
-    };
-    left.others.iter().take(MAX_REASONS).map(words).chain([more]).collect()
 }

@@ -13,6 +13,7 @@ use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::Owner;
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
 use crate::maintenance::roll_job::RollJob;
+use crate::maintenance::slow_surge::SlowSurge;
 use crate::maintenance::{State, node, roll_name, status};
 
 /// Why something could not be read.
@@ -78,6 +79,8 @@ pub struct NodeOfRoll {
     /// Whether its roll returns it without anybody's help, as far as its status shows: nothing keeps its drain from finishing, or
     /// its roll from continuing after that.
     pub returns: bool,
+    /// A surge of its drain whose new pods are not Ready: it may wait for another node, without being blocked.
+    pub surge: Option<SlowSurge>,
     /// Whether it is drained, so that its roll works on it or has done so.
     pub is_drained: bool,
     /// Whether its roll continues with it once somebody has confirmed that.
@@ -274,6 +277,7 @@ impl ClusterFacts {
                 let of_roll = roll_name(object).map(|roll| NodeOfRoll {
                     roll: roll.to_owned(),
                     returns,
+                    surge: SlowSurge::of(object).filter(|_| !is_drained),
                     is_drained,
                     awaits_confirmation,
                 });

@@ -14,6 +14,7 @@ mod granted;
 pub mod lasting_outages;
 mod never_allows;
 pub mod no_node_left;
+mod no_node_wording;
 pub mod node_causes;
 pub mod obstacle;
 pub mod obstacle_wording;

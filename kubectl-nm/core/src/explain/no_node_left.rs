@@ -8,7 +8,7 @@ use nm_shared::cluster::node_fit::{self, Unfit};
 use nm_shared::cluster::pod_exclusion::HOSTNAME;
 use nm_shared::cluster::volumes::Volumes;
 
-use crate::maintenance::node_in_service::{in_service, ready};
+use crate::maintenance::node_in_service::{in_service, ready, recovered};
 
 /// The only nodes that a pod fits are in maintenance, or cordoned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +19,10 @@ pub struct NoNodeLeft {
     pub cordoned: BTreeSet<String>,
     /// Nodes in maintenance that it would fit if other pods did not keep it from them.
     pub excluded: BTreeSet<String>,
+    /// Nodes in maintenance that are not Ready, such as while they reboot, and that it would fit in service.
+    pub away: BTreeSet<String>,
+    /// Other nodes that are not Ready, and that it would fit if they were.
+    pub unready: BTreeSet<String>,
     /// The other nodes on which it could run if they were Ready, or did not have a taint, by that.
     pub others: BTreeMap<Unfit, BTreeSet<String>>,
     /// What selects these nodes and no other; none if other nodes do not suit it for other reasons, or if there are none.
@@ -68,16 +72,23 @@ impl NoNodeLeft {
         } else {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
+        let of_nodes = |are_told: &dyn Fn(&&&Node) -> bool| -> BTreeSet<String> {
+            barred.iter().filter(are_told).map(|node| node::name(node).to_owned()).collect()
+        };
+        let away = of_nodes(&|node| is_ours(node) && !node::is_ready(node) && fits(&ready(node)));
+        let unready = of_nodes(&|node| !is_ours(node) && !node::is_ready(node) && fits(&recovered(node)));
         let mut reasons: BTreeMap<Unfit, BTreeSet<String>> = BTreeMap::new();
         // Those of the control plane are expected to have a taint.
         let is_told = |node: &&Node| selection.is_some() || !node::is_control_plane(node);
-        for node in barred.into_iter().filter(is_told) {
+        let is_here = |node: &&Node| !away.contains(node::name(node));
+        for node in barred.iter().copied().filter(is_told).filter(is_here) {
             if let Some(unfit) = why(&in_service(node)) {
                 reasons.entry(unfit).or_default().insert(node::name(node).to_owned());
             }
         }
         let (others, excluded) = (reasons, BTreeSet::new());
-        (!in_maintenance.is_empty()).then_some(Self { in_maintenance, cordoned, excluded, others, selection })
+        let left = Self { in_maintenance, cordoned, excluded, away, unready, others, selection };
+        (!left.in_maintenance.is_empty()).then_some(left)
     }
 
     /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.

@@ -164,7 +164,8 @@ impl<'a> Words<'a> {
     /// Whether and how this roll returns a node. The explained one does not return while its drain waits for a node.
     fn return_of(&self, node: &str, roll: &str) -> RollReturn {
         let Some(of_roll) = self.facts.of_rolls.get(node) else { return RollReturn::Not };
-        let returns = of_roll.returns && (of_roll.is_drained || node != self.node);
+        let is_slow = of_roll.surge.as_ref().is_some_and(|surge| surge.words(self.now).is_some());
+        let returns = of_roll.returns && !is_slow && (of_roll.is_drained || node != self.node);
         match self.facts.rolls.standing(roll, self.now) {
             Some(RollStanding::Running(_) | RollStanding::Ending(_)) if returns => RollReturn::ByItself,
             Some(RollStanding::Running(who)) if of_roll.awaits_confirmation => RollReturn::OnceConfirmed(who),

@@ -8,12 +8,25 @@ const OF_CONDITIONS: &str = "node.kubernetes.io/";
 
 /// The node as it is without a maintenance or a cordon.
 pub(crate) fn in_service(node: &Node) -> Node {
-    without(node, is_of_maintenance)
+    let mut node = node.clone();
+    if let Some(spec) = &mut node.spec {
+        spec.unschedulable = None;
+        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !is_of_maintenance(taint)));
+    }
+    node
 }
 
 /// The node as if it were in service and Ready.
 pub(crate) fn ready(node: &Node) -> Node {
-    let mut node = without(node, |taint| is_of_maintenance(taint) || is_of_condition(&taint.key));
+    in_service(&recovered(node))
+}
+
+/// The node as if it were Ready. What cordons it stays.
+pub(crate) fn recovered(node: &Node) -> Node {
+    let mut node = node.clone();
+    if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
+        taints.retain(|taint| !is_of_condition(&taint.key) || is_of_maintenance(taint));
+    }
     let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
     node.status.get_or_insert_default().conditions = Some(vec![ready]);
     node
@@ -26,15 +39,5 @@ fn is_of_maintenance(taint: &Taint) -> bool {
 
 /// Whether the control plane sets the taint, which begins with its key, for a condition of a node.
 pub(crate) fn is_of_condition(taint: &str) -> bool {
-    taint.starts_with(OF_CONDITIONS) && taint != OUT_OF_SERVICE_TAINT
-}
-
-/// The node without a cordon and without these taints.
-fn without(node: &Node, is_ignored: impl Fn(&Taint) -> bool) -> Node {
-    let mut node = node.clone();
-    if let Some(spec) = &mut node.spec {
-        spec.unschedulable = None;
-        spec.taints.iter_mut().for_each(|taints| taints.retain(|taint| !is_ignored(taint)));
-    }
-    node
+    taint.starts_with(OF_CONDITIONS) && !taint.starts_with(OUT_OF_SERVICE_TAINT)
 }

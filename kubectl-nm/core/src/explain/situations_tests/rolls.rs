@@ -118,6 +118,18 @@ fn a_roll_that_returns_no_node_by_itself_is_continued_without_the_node() {
 }
 
 #[test]
+fn a_node_whose_surge_may_wait_for_another_node_does_not_return_by_itself() {
+    for (since, returns) in [("2026-01-02T03:07:00Z", true), ("2026-01-02T03:06:00Z", false)] {
+        let mut status = drained();
+        (status["phase"], status["conditions"]) = (json!("Running"), blocked()["conditions"].clone());
+        status["surgingPods"] = json!([{"namespace": "pay", "name": "api-1", "deployment": "api", "restarted": true,
+            "since": since}]);
+        let found = cause(None, &[("n2", status, Some(&at_work()))]);
+        assert_eq!(found.advice.contains("Wait until roll par is done with n2"), returns, "{found:#?}");
+    }
+}
+
+#[test]
 fn the_node_that_is_skipped_is_the_one_that_the_pod_fits() {
     for own in [None, Some(&halted())] {
         let own = maintenance("n1", blocked(), own);

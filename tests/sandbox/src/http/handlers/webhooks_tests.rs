@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cluster::Cluster;
 use crate::http::Api;
@@ -143,6 +143,13 @@ fn config_map(name: &str) -> Value {
 
 const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
+/// A socket whose port refuses connections, and that nothing else can take while it exists.
+fn unused_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
+}
+
 #[tokio::test]
 async fn webhook_denials_have_the_servers_error_message() {
     let (hook, api) = (Hook::start().await, api());
@@ -170,7 +177,8 @@ async fn a_webhook_that_cannot_be_called_fails_the_request_or_is_ignored() {
     let other = STANDARD.encode(tls::identity().unwrap().authority);
     let both = tls::identity().unwrap().authority;
     let both = STANDARD.encode(both + &String::from_utf8(STANDARD.decode(&hook.bundle).unwrap()).unwrap());
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let unused = unused_port();
+    let closed = unused.local_addr().unwrap().port();
     let port = hook.port;
     for (change, because) in [
         (
@@ -230,7 +238,8 @@ async fn an_eviction_fails_if_a_webhook_denies_it_or_is_not_served() {
     let (hook, api) = (Hook::start().await, api());
     let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
     assert_eq!(call(&api, "POST", PODS, pod).await.code, 201);
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let unused = unused_port();
+    let closed = unused.local_addr().unwrap().port();
     let nobody = json!({"clientConfig": {"url": format!("https://127.0.0.1:{closed}/x")}});
     let stranger = json!({"clientConfig": {"caBundle": STANDARD.encode(tls::identity().unwrap().authority)}});
     for (path, change, policy, code, expected) in [
