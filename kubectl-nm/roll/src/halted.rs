@@ -21,6 +21,8 @@ pub struct HaltedRoll {
     name: String,
     halt: Halt,
     by_now: Option<ByNow>,
+    /// Whether the node that halted it is still in maintenance.
+    is_there: bool,
     /// The nodes that are not done.
     left: Vec<UnfinishedNode>,
     /// The namespace and the name of the Job whose failure halted it.
@@ -47,6 +49,7 @@ impl HaltedRoll {
             name: name.to_owned(),
             halt: halt.clone(),
             by_now,
+            is_there: halting.is_some_and(|(_, node)| !node.is_leaving()),
             left,
             job: halting.and_then(|(roll, node)| job::failed(roll, node)),
             command: halting.and_then(|(roll, node)| failed_command(roll, node)),
@@ -63,7 +66,8 @@ impl HaltedRoll {
 
     /// Whether something else has to be done before the roll can be resumed: the drain that halted it stands still.
     pub fn awaits_drain(&self) -> bool {
-        self.by_now.is_none() && matches!(self.halt.cause, Some(HaltCause::Drain | HaltCause::DrainTimedOut))
+        let is_of_drain = matches!(self.halt.cause, Some(HaltCause::Drain | HaltCause::DrainTimedOut));
+        is_of_drain && self.by_now.is_none() && self.is_there
     }
 
     /// Why it has halted, what has become of that, and what to do.
@@ -81,12 +85,12 @@ impl HaltedRoll {
             None if self.awaits_drain() => {
                 format!("First let the drain of node {node} continue; then continue the roll")
             }
-            None if left.iter().any(|left| left.awaits_reboot) => {
-                format!("Reboot node {node}, then continue the roll")
-            }
             None if log.is_some() => String::from(
                 "The log of the Job may show why. When nothing prevents it any more, continue the roll",
             ),
+            None if left.iter().any(|left| left.awaits_reboot) => {
+                format!("Reboot node {node}, then continue the roll")
+            }
             None => String::from("When nothing prevents it any more, continue the roll"),
         };
         let skip = Some(node).filter(|node| !node.is_empty());

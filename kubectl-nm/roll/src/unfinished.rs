@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nm_core::explain::cause::sentence;
 
-use crate::record::{Roll, RollNode, RollRecord, Step};
+use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
 
 /// A node of a roll that is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct UnfinishedNode {
     pub step: Option<Step>,
     /// Whether its command or its Job has failed, and runs again when the roll is resumed.
     pub runs_again: bool,
-    /// Whether its command or its Job runs again unless the node has rebooted by then: the roll halted because it had not.
+    /// Whether its command or its Job runs again unless the node has rebooted by then: the roll halted because it had not, or because
+    /// the Job failed that was to reboot it.
     pub awaits_reboot: bool,
 }
 
@@ -24,9 +25,21 @@ impl UnfinishedNode {
         let step = node.record.step;
         let has_halted = record.halt.as_ref().is_some_and(|halt| halt.node == node.node());
         let has_failed = node.record.failed_action().is_some();
-        let awaits_reboot =
-            expects_reboot && has_halted && step == Step::Rejoining && node.record.action.is_some();
-        Self { node: node.node().to_owned(), step: Some(step), runs_again: has_failed, awaits_reboot }
+        // The reboot that it was to cause may have ended its pod.
+        let has_failed_job =
+            matches!(&node.record.action, Some(action) if matches!(action.state, ActionState::JobFailed(_)));
+        let awaits_reboot = expects_reboot
+            && match step {
+                Step::Rejoining => has_halted && node.record.action.is_some(),
+                Step::Acting => has_failed_job,
+                _ => false,
+            };
+        Self {
+            node: node.node().to_owned(),
+            step: Some(step),
+            runs_again: has_failed && !awaits_reboot,
+            awaits_reboot,
+        }
     }
 }
 
@@ -147,6 +160,13 @@ mod tests {
             "the action of n1 runs again when the roll is resumed, unless the node has rebooted by then";
         assert_eq!(halted("n1").as_deref(), Some(words));
         assert_eq!(halted("n2"), None, "it is still waited for");
+        let mut object = (*maintenance("n1", 0, "Acting", false)).clone();
+        let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": "2026-01-02T03:04:05Z",
+            "action": {"attempt": 1, "state": {"jobFailed": "BackoffLimitExceeded"}}});
+        object.metadata.annotations.get_or_insert_default().insert(NODE.to_owned(), node.to_string());
+        let roll = Roll::find("r", &[Arc::new(object)]).unwrap().unwrap();
+        let left = unfinished(Some(&roll), &RollRecord::default());
+        assert_eq!(again_sentences(&left), [sentence(words)], "the reboot may have ended its pod");
     }
 
     #[test]

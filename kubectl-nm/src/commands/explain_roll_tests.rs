@@ -2,7 +2,7 @@
 
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
-use nm_core::testing::objects::with_status;
+use nm_core::testing::objects::{stopping, with_status};
 use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn a_roll_that_a_drain_has_halted_is_resumed_after_the_drain_which_is_named_firs
     let condition = json!([{"type": "Drained", "status": "False", "reason": "TimedOut",
         "message": "the drain timed out after 8 s", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
     let failed =
-        json!({"phase": "Failed", "lastError": "the drain timed out after 8 s", "conditions": condition});
+        json!({"phase": "Failed", "lastError": "the drain timed out after 8 s", "conditions": &condition});
     let halt = json!({"message": "the drain of node n1 failed: m", "cause": "drainTimedOut"});
     let draining = json!({"step": "Draining"});
     let of = |status: Value| explained(&halting(status, &json!({}), &draining, &halt), None).0;
@@ -144,6 +144,14 @@ fn a_roll_that_a_drain_has_halted_is_resumed_after_the_drain_which_is_named_firs
         shown.contains("  First let the drain of node n1 continue; then continue the roll; or"),
         "{shown}"
     );
+
+    let failed = halting(json!({"phase": "Failed", "conditions": condition}), &json!({}), &draining, &halt);
+    let of_roll = |object: &NodeMaintenance| {
+        let halt = RollRunners::of([object]).halt("kernel").cloned().unwrap();
+        HaltedRoll::of("kernel", &halt, std::slice::from_ref(object), None, halt.at)
+    };
+    assert!(of_roll(&failed).awaits_drain());
+    assert!(!of_roll(&stopping(failed)).awaits_drain(), "its drain is over");
 
     let shown = of(json!({"phase": "Succeeded", "evictionPods": 3}));
     let now = "Roll kernel halted: the drain of node n1 failed: m.\nBy now, node n1 is drained.\n";

@@ -59,6 +59,9 @@ pub enum HaltCause {
     DrainTimedOut,
     /// The node did not reboot, or was not Ready, after its command or Job.
     NotBack,
+    /// One that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Of the record of a roll, what those who only look have to know.

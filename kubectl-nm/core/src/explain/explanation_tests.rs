@@ -338,7 +338,7 @@ fn a_drain_that_failed_says_when_it_failed_and_not_since_when_its_node_is_cordon
     }
     let (removed, since, advice) = failed(0, None, "2026-01-02T03:06:00Z");
     assert_eq!((removed.as_str(), since.as_str()), ("The drain timed out.", "2026-01-02T03:06:00Z"));
-    assert_eq!(advice, "The timeout has been removed, so nm-reconciler continues the drain");
+    assert_eq!(advice, "The timeout has been removed: the drain continues once nm-reconciler sees that");
 }
 
 #[test]

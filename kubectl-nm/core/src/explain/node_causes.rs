@@ -271,7 +271,8 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     // Later statuses count the pods that leave afterwards.
     cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
     if has_timed_out && limit == 0 {
-        cause.advice = String::from("The timeout has been removed, so nm-reconciler continues the drain");
+        cause.advice =
+            String::from("The timeout has been removed: the drain continues once nm-reconciler sees that");
         cause.commands.clear();
     }
     if has_timed_out && maintenance.spec.suspend {

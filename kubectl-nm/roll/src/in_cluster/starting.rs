@@ -23,7 +23,7 @@ use crate::record::Roll;
 const FIRST_BACK_OFF: i64 = 10;
 
 /// In seconds.
-const MAX_BACK_OFF: i64 = 360;
+const MAX_BACK_OFF: i64 = 600;
 
 /// What the Jobs show of those of these rolls that run in the cluster, and that no program is known to run. `all` are the
 /// maintenances of the cluster.
@@ -116,8 +116,13 @@ fn shown(roll: &str, job: &Value, pods: &[Value]) -> RollJob {
             is_image: is_about_image(pod),
         };
     }
+    let has_pod =
+        pods.iter().any(|pod| pod["status"]["phase"] == "Pending" || pod["status"]["phase"] == "Running");
     RollJob::Starting(match job["status"]["failed"].as_u64() {
         None | Some(0) => format!("{title} is starting"),
+        Some(ended) if has_pod => {
+            format!("{title} is starting again: {ended} of its pods failed or were evicted")
+        }
         // A pod that was evicted counts as failed.
         Some(ended) => format!(
             "{title} is starting again: {ended} of its pods failed or were evicted, so Kubernetes waits up to {} before it creates \
@@ -127,8 +132,8 @@ fn shown(roll: &str, job: &Value, pods: &[Value]) -> RollJob {
     })
 }
 
-/// How long the Job controller waits at most before it creates the next pod of a Job of which so many have failed
-/// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-backoff-failure-policy>).
+/// How long the Job controller waits at most before it creates the next pod of a Job of which so many have failed. Source:
+/// `DefaultJobPodFailureBackOff` and `MaxJobPodFailureBackOff` in kubernetes, `pkg/controller/job`.
 fn back_off_seconds(failed: u64) -> i64 {
     let doubled = u32::try_from(failed).unwrap_or(u32::MAX).saturating_sub(1);
     2_i64
@@ -170,8 +175,9 @@ mod tests {
         again(1, "10s");
         again(2, "20s");
         again(5, "2m40s");
-        again(90, "6m");
+        again(90, "10m");
         check(0, &pod("Pending", "ContainerCreating"), "", None);
+        check(2, &pod("Pending", "ContainerCreating"), " again: 2 of its pods failed or were evicted", None);
         let why = ": pod a: ImagePullBackOff: no such image";
         check(1, &pod("Pending", "ImagePullBackOff"), why, Some(true));
         let why = ": pod a: CreateContainerConfigError: no such image";
