@@ -12,7 +12,7 @@ use nm_shared::NodeMaintenance;
 use crate::by_now::ByNow;
 use crate::job;
 use crate::observed::NodeView;
-use crate::record::{Halt, HaltCause, Roll, RollNode, roll_name};
+use crate::record::{Halt, HaltCause, Roll, RollNode, Step, roll_name};
 use crate::unfinished::{UnfinishedNode, again_sentences, unfinished};
 
 /// A roll that has halted.
@@ -23,6 +23,8 @@ pub struct HaltedRoll {
     by_now: Option<ByNow>,
     /// Whether the node that halted it is still in maintenance.
     is_there: bool,
+    /// Whether the node that halted it is back in service.
+    is_in_service: bool,
     /// The nodes that are not done.
     left: Vec<UnfinishedNode>,
     /// The namespace and the name of the Job whose failure halted it.
@@ -50,6 +52,7 @@ impl HaltedRoll {
             halt: halt.clone(),
             by_now,
             is_there: halting.is_some_and(|(_, node)| !node.is_leaving()),
+            is_in_service: halting.is_some_and(|(_, node)| node.record.step > Step::Returning),
             left,
             job: halting.and_then(|(roll, node)| job::failed(roll, node)),
             command: halting.and_then(|(roll, node)| failed_command(roll, node)),
@@ -95,10 +98,10 @@ impl HaltedRoll {
         };
         let skip = Some(node).filter(|node| !node.is_empty());
         let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
-        let without = if skip.is_some() {
-            "; or continue without the node, which returns it to service as it is, or"
-        } else {
-            ", or"
+        let without = match (&skip, self.is_in_service) {
+            (None, _) => ", or",
+            (Some(_), true) => "; or continue without the node, or",
+            (Some(_), false) => "; or continue without the node, which returns it to service as it is, or",
         };
         let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
         let commands =

@@ -41,10 +41,7 @@ pub fn hook() -> String {
     format!("{PRE_DRAIN_HOOK}/roll")
 }
 
-/// The value of that annotation: who removes it.
-pub fn hook_owner(roll: &str) -> String {
-    format!("roll/{roll}")
-}
+pub use nm_core::maintenance::roll_hook_owner as hook_owner;
 
 /// All annotations of an object together may have 256 KiB.
 const MAX_NAMES_BYTES: usize = 160 * 1024;

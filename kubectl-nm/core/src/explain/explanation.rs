@@ -118,9 +118,8 @@ pub fn of_the_node(
             let since = maintenance.creation_timestamp().map(|at| at.0);
             Some(not_begun(since, reconcilers, kubectl, now))
         }
-        State::Stopping => {
-            held(maintenance, kubectl).or_else(|| Some(not_let_go(maintenance, facts, kubectl, now)))
-        }
+        State::Stopping => held(maintenance, facts, kubectl, now)
+            .or_else(|| Some(not_let_go(maintenance, facts, kubectl, now))),
         State::Planned | State::Paused => Some(suspended(maintenance, facts, kubectl, now)),
         State::Queued => {
             let drained = condition(maintenance, ConditionType::Drained);
@@ -128,7 +127,7 @@ pub fn of_the_node(
         }
         State::Failed => Some(failed(maintenance, kubectl)),
         State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
-            .or_else(|| held(maintenance, kubectl))
+            .or_else(|| held(maintenance, facts, kubectl, now))
             .or_else(|| by_last_error(maintenance, kubectl)),
     }
 }

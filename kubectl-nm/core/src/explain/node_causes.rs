@@ -15,11 +15,12 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
-use crate::explain::roll_causes::{kept, offer_skip};
+use crate::explain::roll_causes::{kept, offer_skip, roll_command};
+use crate::maintenance::roll::RollStanding;
 use crate::maintenance::{
     Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
-    error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, status,
-    timeout_seconds, timeout_words,
+    error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, roll_hook_owner,
+    roll_name, status, timeout_seconds, timeout_words,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -139,7 +140,12 @@ pub(super) fn not_ready(
 }
 
 /// What the maintenance waits for before its first eviction, or before it returns its node.
-pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
+pub(super) fn held(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
     let hold = hold(maintenance)?;
     let ends = State::of(maintenance) == State::Stopping;
     let (what, domain) = if ends {
@@ -152,6 +158,17 @@ pub(super) fn held(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause
             String::from("Evictions start then; this shows them"),
             nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
         ),
+        [only]
+            if let Some(roll) = roll_name(maintenance)
+                && only.owner == roll_hook_owner(roll)
+                && matches!(facts.rolls.standing(roll, now), Some(RollStanding::Running(_))) =>
+        {
+            // Without the annotation, the drain would begin beside the action.
+            (
+                format!("Wait until roll {roll} has run its --before action; see how far it is"),
+                roll_command("status", roll, kubectl),
+            )
+        }
         hooks => {
             let whose = if hooks.len() == 1 {
                 "The owner of the hook removes it"

@@ -68,7 +68,10 @@ impl PendingClaim {
     /// What to do, as a sentence without its full stop.
     pub(super) fn advice(&self) -> &'static str {
         match self.why {
-            NoVolume::NoClaim => "Create the claim, or correct its name in the workload of the pod",
+            NoVolume::NoClaim => {
+                "Correct its name in the workload of the pod, or create the claim. A new claim gets an empty volume unless it names \
+                 a volume that was retained (spec.volumeName)"
+            }
             NoVolume::Deleted => {
                 "Once no pod uses the claim any more, it is gone; then create it again. If the reclaim policy of its volume is \
                  Delete, the data is deleted with it"
@@ -93,7 +96,9 @@ impl PendingClaim {
         let describe = format!("{kubectl} -n {namespace} describe pvc {name}");
         let class = self.class.as_deref().map(shell_quoted);
         let second = match (&self.why, class) {
-            (NoVolume::NoClaim, _) => return vec![format!("{kubectl} -n {namespace} get pvc")],
+            (NoVolume::NoClaim, _) => {
+                return vec![format!("{kubectl} -n {namespace} get pvc"), format!("{kubectl} get pv")];
+            }
             (NoVolume::NoClass, _) => format!("{kubectl} get storageclass"),
             (NoVolume::Deleted | NoVolume::NoProvisioner, _) | (_, None) => format!("{kubectl} get pv"),
             (_, Some(class)) => format!("{kubectl} describe storageclass {class}"),

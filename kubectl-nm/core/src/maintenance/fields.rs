@@ -38,6 +38,11 @@ pub const ROLLS_NAMESPACE: &str = "node-maintenance-rolls";
 /// Finalizer by which a roll keeps a maintenance after its node has returned to service.
 pub const ROLL_FINALIZER: &str = "kubectl-nm.dev/roll";
 
+/// The owner of the hook with which a roll holds a drain until its `--before` action has ended.
+pub fn roll_hook_owner(roll: &str) -> String {
+    format!("roll/{roll}")
+}
+
 /// The name of the roll that a maintenance is part of.
 pub fn roll_name(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.metadata.labels.as_ref()?.get(ROLL_LABEL).map(String::as_str)

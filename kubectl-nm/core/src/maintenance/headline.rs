@@ -100,7 +100,7 @@ pub fn stop_progress(maintenance: &NodeMaintenance) -> String {
         return String::from("the maintenance is ending");
     }
     if let Some(roll) = kept_by_roll(maintenance) {
-        return format!("back in service; roll {roll} checks that it and its workloads stay healthy");
+        return format!("back in service; the checks of roll {roll} are not done");
     }
     format!("back in service; finalizers: {}", finalizers.join(", "))
 }
@@ -432,7 +432,7 @@ mod tests {
         stopping.metadata.finalizers = Some(vec![ROLL_FINALIZER.into()]);
         stopping.metadata.labels =
             Some([(String::from("kubectl-nm.dev/roll"), String::from("kernel"))].into());
-        let expected = "Stopping: back in service; roll kernel checks that it and its workloads stay healthy";
+        let expected = "Stopping: back in service; the checks of roll kernel are not done";
         assert_eq!(headline(&stopping).to_string(), expected);
     }
 }

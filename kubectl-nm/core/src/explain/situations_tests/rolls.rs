@@ -118,6 +118,25 @@ fn a_roll_that_returns_no_node_by_itself_is_continued_without_the_node() {
 }
 
 #[test]
+fn the_hook_of_a_roll_that_is_at_work_is_left_to_the_roll() {
+    let held = |owner: &str, record: &Value| {
+        let mut status = blocked();
+        status["blockedPods"] = json!([]);
+        status["podCounts"] = json!({});
+        status["hold"] =
+            json!({"since": "2026-01-02T03:07:00Z", "hooks": [{"name": "roll", "owner": owner}]});
+        let own = maintenance("n1", status, Some(record));
+        let causes = explained(&own, &ClusterFacts::of_maintenances([&own]));
+        causes.into_iter().flat_map(|cause| cause.commands).collect::<Vec<_>>()
+    };
+    let remove = "kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/roll-";
+    assert_eq!(held("roll/par", &at_work()), [STATUS], "its action is under way");
+    for (owner, record) in [("roll/par", halted()), ("storage team", at_work())] {
+        assert!(held(owner, &record).contains(&remove.to_owned()), "{owner}");
+    }
+}
+
+#[test]
 fn a_node_whose_surge_may_wait_for_another_node_does_not_return_by_itself() {
     for (since, returns) in [("2026-01-02T03:07:00Z", true), ("2026-01-02T03:06:00Z", false)] {
         let mut status = drained();
