@@ -199,7 +199,7 @@ pub struct CompletionSpec {
     /// The pods to wait for. Default: the pods of all Jobs (`batch/v1`), because the owner of a Job, such as a `CronJob`, does
     /// not declare whether the work continues where it stopped. To evict the pods of Jobs that can continue elsewhere,
     /// select only the pods to wait for. An empty selector matches all pods. A pod that runs a roll
-    /// (`kubectl-nm.dev/roll-runner`) is always evicted: it would end only after the drain.
+    /// (`kubectl-nm.dev/roll-runner`) is not waited for: it completes only after the drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<PodSelector>,
 

@@ -154,11 +154,7 @@ async fn a_deployment_that_cannot_surge_stays_blocked_and_explain_says_what_woul
     };
     let cases = [
         (recreate, SurgeObstacle::Recreate, "use a rolling update with maxSurge 1 and maxUnavailable 0"),
-        (
-            rolling(0, 1),
-            SurgeObstacle::NoSurge,
-            "If one pod more than the replicas of the Deployment may run",
-        ),
+        (rolling(0, 1), SurgeObstacle::NoSurge, "If the Deployment may run one pod more than its replicas"),
         (rolling(1, 1), SurgeObstacle::Unavailable, "terminates no pod before the replacement is Ready"),
     ];
     patch_web(&workload, json!({"spec": {"strategy": cases[0].0}})).await;

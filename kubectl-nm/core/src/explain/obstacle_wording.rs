@@ -253,7 +253,7 @@ impl Words<'_> {
                                 format!("the grace periods of {count} of them ended up to {over_for} ago")
                             }
                         };
-                        format!(": {ended}, and at most {left} of those of the others are left")
+                        format!(": {ended}, and the others have at most {left} left")
                     }
                 };
                 format!("{} are terminating{grace}", self.subjects())

@@ -233,7 +233,7 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
         ),
         SurgeObstacle::NoSurge => (
-            "If one pod more than the replicas of the Deployment may run, set its maxSurge to 1 and maxUnavailable to 0",
+            "If the Deployment may run one pod more than its replicas, set its maxSurge to 1 and maxUnavailable to 0",
             patch("{\"maxSurge\":1,\"maxUnavailable\":0}")?,
         ),
         SurgeObstacle::Unavailable => (

@@ -198,7 +198,10 @@ fn unavailable_since(deployment: &Deployment, now: Timestamp) -> Timestamp {
     let conditions = deployment.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let unavailable = conditions.filter(|it| it.type_ == "Available" && it.status == "False");
     let since = unavailable.filter_map(|it| it.last_transition_time.clone()).max();
-    since.or_else(|| deployment.creation_timestamp()).map_or(now, |at| at.0.min(now))
+    // One that was scaled to 0 is available, and does not show since when.
+    let is_scaled_down = deployment.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));
+    let created = || deployment.creation_timestamp().filter(|_| !is_scaled_down);
+    since.or_else(created).map_or(now, |at| at.0.min(now))
 }
 
 /// `released`: as in [`Evidence::Undecided`].

@@ -56,7 +56,13 @@ async fn a_claim_without_a_volume_is_named_with_its_class_and_the_reason() {
     let (data, pvc) = ("shop/web-2 is Pending: claim shop/data", "kubectl -n shop describe pvc data");
     let none = || json!([]);
     let rows = [
-        (None, None, none(), format!("{data} does not exist."), "kubectl -n shop get pvc\nkubectl get pv".to_owned()),
+        (
+            None,
+            None,
+            none(),
+            format!("{data} does not exist."),
+            "kubectl -n shop get pvc\nkubectl get pv".to_owned(),
+        ),
         (
             Some(claim("Pending", Some("fast"), OLD)),
             None,

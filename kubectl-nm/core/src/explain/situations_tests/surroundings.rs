@@ -206,11 +206,11 @@ fn pods_that_terminate_for_too_long_are_not_hidden_by_one_that_has_time_left() {
         (vec![over, long_over], "their grace periods ended up to 40s ago"),
         (
             vec![soon, over],
-            "the grace period of 1 of them ended 19s ago, and at most 17s of those of the others are left",
+            "the grace period of 1 of them ended 19s ago, and the others have at most 17s left",
         ),
         (
             vec![soon, over, long_over],
-            "the grace periods of 2 of them ended up to 40s ago, and at most 17s of those of the others are left",
+            "the grace periods of 2 of them ended up to 40s ago, and the others have at most 17s left",
         ),
     ] {
         let what = pods(&deadlines);
