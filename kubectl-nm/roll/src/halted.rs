@@ -92,7 +92,7 @@ impl HaltedRoll {
                 "The log of the Job may show why. When nothing prevents it any more, continue the roll",
             ),
             None if left.iter().any(|left| left.awaits_reboot) => {
-                format!("Reboot node {node}, then continue the roll")
+                format!("Reboot node {node}, or power it on, then continue the roll")
             }
             None => String::from("When nothing prevents it any more, continue the roll"),
         };

@@ -101,7 +101,7 @@ pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<&str> {
 pub fn runs_unless_rebooted(nodes: &[UnfinishedNode]) -> Option<String> {
     let node = &nodes.iter().find(|node| node.awaits_reboot)?.node;
     Some(format!(
-        "the action of {node} runs again when the roll is resumed, unless the node has rebooted by then"
+        "the action of {node} runs again when the roll is resumed and the node is Ready, unless it has rebooted by then"
     ))
 }
 
@@ -156,8 +156,7 @@ mod tests {
             let record: RollRecord = serde_json::from_value(json!({"revision": 2, "halt": halt})).unwrap();
             runs_unless_rebooted(&unfinished(Some(&roll), &record))
         };
-        let words =
-            "the action of n1 runs again when the roll is resumed, unless the node has rebooted by then";
+        let words = "the action of n1 runs again when the roll is resumed and the node is Ready, unless it has rebooted by then";
         assert_eq!(halted("n1").as_deref(), Some(words));
         assert_eq!(halted("n2"), None, "it is still waited for");
         let mut object = (*maintenance("n1", 0, "Acting", false)).clone();

@@ -167,8 +167,7 @@ fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
     let halt = json!({"message": "node n1 is not back after 15s: it has not rebooted", "cause": "notBack"});
     let drained = json!({"phase": "Succeeded", "evictionPods": 3});
     let object = halting(drained, &json!({"expectReboot": true}), &waits, &halt);
-    let again =
-        "The action of n1 runs again when the roll is resumed, unless the node has rebooted by then.\n";
+    let again = "The action of n1 runs again when the roll is resumed and the node is Ready, unless it has rebooted by then.\n";
     let view = |boot: &str, ready: &str| {
         json!({"metadata": {"name": "n1", "uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": ready}],
             "nodeInfo": {"bootID": boot, "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
@@ -178,7 +177,8 @@ fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
     for node in [None, Some(view("boot-0", "True"))] {
         let (shown, _) = explained(&object, node);
         assert!(
-            shown.contains(again) && shown.contains("  Reboot node n1, then continue the roll; or"),
+            shown.contains(again)
+                && shown.contains("  Reboot node n1, or power it on, then continue the roll; or"),
             "{shown}"
         );
     }

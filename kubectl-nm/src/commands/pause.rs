@@ -1,6 +1,7 @@
 //! `kubectl nm pause` and `kubectl nm resume`: set and clear `spec.suspend` of maintenances.
 
 use clap::{ArgGroup, Args};
+use jiff::Timestamp;
 use nm_core::args::names::distinct;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::Cluster;
@@ -12,6 +13,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::start::Existing;
 use nm_core::maintenance::suspend::suspend;
 use nm_core::maintenance::{State, name_unless_node, node, roll_name, status};
+use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::record::roll_names;
@@ -40,9 +42,10 @@ Examples:
   kubectl nm resume -l pool=blue --yes";
 
 pub(crate) const RESUME_NOTES: &str = "\
---all and --selector leave out the nodes that a roll has planned: `kubectl nm roll resume NAME` continues a roll.
+--all and --selector leave out the nodes that a roll has planned: `kubectl nm roll resume NAME` continues a roll. Before a planned \
+maintenance starts, what its drain would harm is reported as by `kubectl nm start`.
 
-Exit codes: 0 resumed, 1 some are not, 2 usage error, or more than one node and not confirmed.";
+Exit codes: 0 resumed, 1 some are not, 2 usage error, or not confirmed.";
 
 /// The arguments of `pause` and `resume`.
 #[derive(Args, Debug)]
@@ -109,7 +112,19 @@ pub(crate) async fn run(
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
     let nodes = distinct(&nodes);
     let what = if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" };
-    let question = Question { what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
+    let is_refused = nodes.len() > 1 && !args.yes && !out.can_ask();
+    let cost = if pause || is_refused { DrainCost::default() } else { cost_of(&todo, cluster).await };
+    let (harms, slow, unknown) = (cost.harm_lines(), cost.slow_lines(), cost.unknown_line());
+    let question = Question {
+        what,
+        cluster: cluster.context(),
+        nodes: &nodes,
+        harms: &harms,
+        slow: &slow,
+        unknown: unknown.as_ref(),
+        is_late: cost.is_late(),
+        ..Question::default()
+    };
     question.ask_if_needed(args.yes, out)?;
 
     let change = async |object| (object, suspend(cluster, object, pause).await);
@@ -122,6 +137,16 @@ pub(crate) async fn run(
     }
     Error::print_all(&failures, out);
     Ok(if failures.is_empty() { Exit::Done } else { Exit::Error })
+}
+
+/// What the drains would cost that begin: those of planned maintenances, as `start` reports it.
+async fn cost_of(resumed: &[NodeMaintenance], cluster: &Cluster) -> DrainCost {
+    let begins = resumed.iter().filter(|object| !status(object).has_begun());
+    let nodes: Vec<String> = begins.map(|object| node(object).to_owned()).collect();
+    if nodes.is_empty() {
+        return DrainCost::default();
+    }
+    Box::pin(cost::assess(distinct(&nodes), None, cluster, Timestamp::now(), cost::TIME_LIMIT)).await
 }
 
 fn is_planned_by_roll(object: &NodeMaintenance) -> bool {
@@ -175,7 +200,8 @@ fn line(object: &NodeMaintenance, pause: bool) -> Line {
         (true, true) => "maintenance paused",
         // It may have begun at the same moment: the node is cordoned before the status shows it.
         (true, false) => "maintenance suspended",
-        (false, _) => "maintenance resumed",
+        (false, true) => "maintenance resumed",
+        (false, false) => "planned maintenance starts",
     };
     Line::new(format!("node/{} ", node(object))).with(Style::Good, words).and(name_unless_node(object))
 }
@@ -263,6 +289,21 @@ mod tests {
             let (ended, said, requests) = change(&name, pause, vec![object]).await;
             assert_eq!((ended.unwrap(), said.as_str(), requests.len()), (Exit::Done, printed, patched));
         }
+    }
+
+    #[tokio::test]
+    async fn a_planned_maintenance_that_is_resumed_says_what_its_drain_costs() {
+        let planned = || {
+            let mut object = requested("n1");
+            object.spec.suspend = true;
+            object
+        };
+        let (ended, said, patched) = change("n1", false, vec![planned()]).await;
+        assert_eq!((ended.unwrap(), patched.len()), (Exit::Done, 1));
+        // The server answers little of what a plan reads.
+        assert!(said.contains("no nm-reconciler was found") || said.contains("unknown: "), "{said}");
+        let (_, said, _) = change("n1", false, vec![suspended("n1")]).await;
+        assert_eq!(said, "node/n1 maintenance resumed\n", "its drain has begun before");
     }
 
     #[tokio::test]

@@ -104,7 +104,10 @@ fn a_job_that_failed_on_a_node_that_shuts_down_waits_for_the_reboot_and_runs_aga
         world.set_action("n0", ActionState::JobFailed(KILLED.into()));
         world.decide(usize::MAX);
         world.decide(usize::MAX);
-        assert_eq!((world.step_of("n0"), world.detail("n0")), (Some(Step::Rejoining), "it has not rebooted"));
+        assert_eq!(
+            (world.step_of("n0"), world.detail("n0")),
+            (Some(Step::Rejoining), "it has not rebooted, and is not Ready")
+        );
         world.observed.nodes.get_mut("n0").unwrap().ready_since = Some(at(world.now));
         if rebooted {
             reboot(&mut world);
