@@ -1,8 +1,9 @@
 //! An estimate whether evicted pods fit on the remaining nodes.
 //!
 //! It considers the requests of pods and the capacity of nodes, and taints, selectors and volumes as in `node_fit`. It
-//! places the pods with the fewest possible nodes first, then the largest. A scheduler considers more, and other pods
-//! come and go meanwhile. A pod that fits on no node may fit instead of pods of lower priority ([`preemption`]).
+//! places the pods of the highest priority first, then those with the fewest possible nodes, then the largest. A scheduler
+//! considers more, and other pods come and go meanwhile. A pod that fits on no node may fit instead of pods of lower priority
+//! ([`preemption`]).
 
 use std::collections::BTreeMap;
 
@@ -67,6 +68,7 @@ struct NodeCapacity<'a> {
 /// Pods with the same requirements.
 struct PodGroup<'a> {
     pods: Vec<&'a PodToPlace<'a>>,
+    priority: i32,
     wanted: Resources,
     /// The indexes of the suitable nodes.
     candidates: Vec<usize>,
@@ -101,7 +103,10 @@ pub fn estimate<'a>(
     }
     let mut groups = groups(pods, &nodes_left);
     let size = |group: &PodGroup<'_>| (group.wanted.amount("cpu"), group.wanted.amount("memory"));
-    groups.sort_by(|a, b| a.candidates.len().cmp(&b.candidates.len()).then_with(|| size(b).cmp(&size(a))));
+    groups.sort_by(|a, b| {
+        let of_nodes = a.candidates.len().cmp(&b.candidates.len());
+        b.priority.cmp(&a.priority).then(of_nodes).then_with(|| size(b).cmp(&size(a)))
+    });
     let mut unplaced: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
     for group in groups {
         let left = place(&group, &mut nodes_left);
@@ -140,7 +145,8 @@ fn groups<'a>(pods: &'a [PodToPlace<'a>], nodes_left: &[NodeCapacity<'_>]) -> Ve
                     Err(why) => *unfit.entry(why).or_default() += 1,
                 }
             }
-            PodGroup { pods: Vec::new(), wanted, candidates: fitting, unfit }
+            let priority = preemption::priority(pod.pod);
+            PodGroup { pods: Vec::new(), priority, wanted, candidates: fitting, unfit }
         });
         group.pods.push(pod);
     }
@@ -154,8 +160,8 @@ pub fn requirements(pod: &PodToPlace<'_>) -> String {
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
-    let preempts = preemption::priority_of_preemptor(pod.pod);
-    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {preempts:?} {:?}", pod.volumes)
+    let priority = (preemption::priority(pod.pod), preemption::may_preempt(pod.pod));
+    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {priority:?} {:?}", pod.volumes)
 }
 
 /// Places each pod on the first node with enough capacity, and returns the pods that do not fit. Capacity only shrinks, so
@@ -226,6 +232,13 @@ mod tests {
         .unwrap()
     }
 
+    fn with(name: &str, cpu: &str, priority: i32, policy: Option<&str>) -> Pod {
+        let mut pod = pod(name, cpu, &json!({}));
+        let spec = pod.spec.as_mut().unwrap();
+        (spec.priority, spec.preemption_policy) = (Some(priority), policy.map(str::to_owned));
+        pod
+    }
+
     fn tried(pods: &[Pod], nodes: &[Node], used: &[(&str, &Pod)]) -> CapacityEstimate {
         let pods: Vec<PodToPlace<'_>> =
             pods.iter().map(|pod| PodToPlace { pod, volumes: Vec::new() }).collect();
@@ -289,12 +302,6 @@ mod tests {
 
     #[test]
     fn a_pod_of_higher_priority_fits_instead_of_others() {
-        let with = |name: &str, cpu: &str, priority: i32, policy: Option<&str>| {
-            let mut pod = pod(name, cpu, &json!({}));
-            let spec = pod.spec.as_mut().unwrap();
-            (spec.priority, spec.preemption_policy) = (Some(priority), policy.map(str::to_owned));
-            pod
-        };
         let nodes = [node("n1", "4", &json!([])), node("n2", "4", &json!([]))];
         let running = [
             ("n1", with("middle", "4", 50, None)),
@@ -330,6 +337,18 @@ mod tests {
             [pod("a", "1", &json!({}))],
         ] {
             assert_eq!(found(&pods), none, "{pods:?}");
+        }
+    }
+
+    #[test]
+    fn pods_of_higher_priority_are_placed_first() {
+        let nodes = [node("n1", "4", &json!([]))];
+        let running = with("running", "2", 10, None);
+        for policy in [None, Some("Never")] {
+            let pods = [with("low", "2", 0, None), with("high", "1", 100, policy)];
+            let found = tried(&pods, &nodes, &[("n1", &running)]);
+            assert_eq!((found.fit, &found.preempting), (1, &Vec::new()));
+            assert_eq!(unplaced(&found), [(vec!["shop/low".to_owned()], vec!["1 short of cpu".to_owned()])]);
         }
     }
 

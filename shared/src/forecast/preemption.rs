@@ -57,14 +57,13 @@ impl UsedCapacity {
 }
 
 /// The value of the priority class of a pod; 0 without one.
-fn priority(pod: &Pod) -> i32 {
+pub(super) fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
-/// The priority of a pod that may preempt others.
-pub(super) fn priority_of_preemptor(pod: &Pod) -> Option<i32> {
-    let policy = pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref());
-    (policy != Some("Never")).then(|| priority(pod))
+/// Whether a pod may preempt others.
+pub(super) fn may_preempt(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref()) != Some("Never")
 }
 
 /// The pods of those on a node that `pod` preempts, which requests `wanted`, where so much is `free`; none if it does not fit
@@ -75,7 +74,10 @@ pub(super) fn victims<'a>(
     on_node: &[&'a RunningPod],
     free: &Resources,
 ) -> Option<Vec<&'a RunningPod>> {
-    let priority = priority_of_preemptor(pod)?;
+    if !may_preempt(pod) {
+        return None;
+    }
+    let priority = priority(pod);
     let mut lower: Vec<&RunningPod> =
         on_node.iter().copied().filter(|other| other.priority < priority).collect();
     lower.sort_by_key(|other| Reverse(other.priority));
