@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::Status;
+use kube::core::{PartialObjectMeta, Status};
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod;
@@ -36,6 +36,9 @@ use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 use crate::plan::unread::Unread;
 
+/// How many volume claims are read one by one. Of more, all of the cluster are listed.
+const MAX_CLAIMS: usize = 64;
+
 /// The objects as they are when the plan is made.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
@@ -55,7 +58,7 @@ pub struct ClusterSnapshot {
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
     pub(crate) volumes: Volumes,
-    /// The volume claims that are being deleted, if pods on planned nodes have claims.
+    /// The volume claims that are being deleted, of pods on planned nodes at least.
     pub(crate) deleted_claims: BTreeSet<PodReference>,
     /// The virtual machines, if pods on planned nodes run any.
     pub(crate) machines: Vec<VirtualMachineInstance>,
@@ -203,24 +206,45 @@ async fn read_volumes(
     cluster: &Cluster,
     unknown: &mut Vec<Unread>,
 ) -> Result<(Volumes, BTreeSet<PodReference>), Error> {
-    if !pods.is_some_and(SnapshotPods::have_claims) {
+    let claims = pods.map(SnapshotPods::claims).unwrap_or_default();
+    if claims.is_empty() {
         return Ok(Default::default());
     }
-    let all = ListParams::default;
-    let add_deleted = |deleted: &mut BTreeSet<PodReference>, claim: PersistentVolumeClaim| {
-        let is_deleted = claim.metadata.deletion_timestamp.is_some();
-        deleted.extend(is_deleted.then(|| pod::reference_in(&claim.metadata)));
-    };
-    let (volumes, claims) = tokio::join!(
-        within(
-            limit,
-            list_everywhere(cluster, "list persistentvolumes", all(), Vec::<PersistentVolume>::push)
-        ),
-        within(limit, list_everywhere(cluster, "list persistentvolumeclaims", all(), add_deleted)),
+    let volumes = list_everywhere(
+        cluster,
+        "list persistentvolumes",
+        ListParams::default(),
+        Vec::<PersistentVolume>::push,
     );
+    let (volumes, claims) =
+        tokio::join!(within(limit, volumes), within(limit, read_deleted_claims(claims, cluster)));
     let volumes = if_permitted(volumes, "which volumes are local", unknown)?;
     let claims = if_permitted(claims, "which volume claims are being deleted", unknown)?;
     Ok((Volumes::new(volumes.unwrap_or_default()), claims.unwrap_or_default()))
+}
+
+/// Which of these claims are being deleted; with those of other pods if there are many.
+async fn read_deleted_claims(
+    claims: BTreeSet<PodReference>,
+    cluster: &Cluster,
+) -> Result<BTreeSet<PodReference>, Error> {
+    type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+    let add_deleted = |deleted: &mut BTreeSet<PodReference>, claim: Claim| {
+        let is_deleted = claim.metadata.deletion_timestamp.is_some();
+        deleted.extend(is_deleted.then(|| pod::reference_in(&claim.metadata)));
+    };
+    if claims.len() > MAX_CLAIMS {
+        let what = "list persistentvolumeclaims";
+        return list_everywhere(cluster, what, ListParams::default(), add_deleted).await;
+    }
+    let claim = async |PodReference { namespace, name }| {
+        let claims: Api<Claim> = Api::namespaced(cluster.client(), &namespace);
+        cluster.request("get persistentvolumeclaims", async || claims.get_opt(&name).await).await
+    };
+    let read = stream::iter(claims).map(claim).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
+    let mut deleted = BTreeSet::new();
+    read.into_iter().flatten().for_each(|claim| add_deleted(&mut deleted, claim));
+    Ok(deleted)
 }
 
 /// The virtual machines, if pods run any.

@@ -95,31 +95,42 @@ async fn without_access_to_an_older_group_the_others_are_still_read() {
 
 #[tokio::test]
 async fn the_claims_that_are_being_deleted_are_read_if_pods_have_claims() {
-    let list = |item: Value| {
+    const ALL: &str = "GET /api/v1/persistentvolumeclaims";
+    let list = |item: &Value| {
         let metadata = json!({"resourceVersion": "1"});
         (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [item]}))
     };
-    let read = async |is_permitted: bool| {
-        let (cluster, _) = cluster(move |_, path| match path {
-            "/api/v1/pods" => {
-                list(json!({"metadata": {"namespace": "shop", "name": "db-0"}, "spec": {"nodeName": "n1",
-                "containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}))
+    let read = async |claims: usize, is_permitted: bool| {
+        let deleted = json!({"metadata": {"namespace": "shop", "name": "data-0", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let volume = |number: usize| json!({"name": "v", "persistentVolumeClaim": {"claimName": format!("data-{number}")}});
+        let volumes: Vec<Value> = (0..claims).map(volume).collect();
+        let pod = json!({"metadata": {"namespace": "shop", "name": "db-0"},
+            "spec": {"nodeName": "n1", "containers": [], "volumes": volumes}});
+        let (cluster, requests) = cluster(move |_, path| match path {
+            "/api/v1/pods" => list(&pod),
+            path if path.contains("persistentvolumeclaims") && !is_permitted => {
+                failure(403, "Forbidden", "you may not")
             }
-            "/api/v1/persistentvolumeclaims" if is_permitted => {
-                list(json!({"metadata": {"namespace": "shop", "name": "data",
-                "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
-            }
-            "/api/v1/persistentvolumeclaims" => failure(403, "Forbidden", "you may not"),
+            "/api/v1/persistentvolumeclaims" => list(&deleted),
+            "/api/v1/namespaces/shop/persistentvolumeclaims/data-0" => (200, deleted.clone()),
+            path if path.contains("/persistentvolumeclaims/") => failure(404, "NotFound", "data-1"),
             path if path.starts_with("/apis/") && path.contains("kubevirt.io") => {
                 (404, json!("404 page not found"))
             }
             _ => items(&[], None),
         });
-        Box::pin(ClusterSnapshot::read(None, &["n1".into()], &cluster)).await.unwrap()
+        let read = Box::pin(ClusterSnapshot::read(None, &["n1".into()], &cluster)).await.unwrap();
+        let lists = requests.lock().unwrap().iter().filter(|request| *request == ALL).count();
+        (read, lists)
     };
-    let data = PodReference { namespace: "shop".into(), name: "data".into() };
-    assert_eq!(read(true).await.deleted_claims, [data].into());
-    let denied = read(false).await;
-    let unknown = Unread::forbidden("which volume claims are being deleted", "list persistentvolumeclaims");
-    assert_eq!((denied.deleted_claims.len(), denied.unknown), (0, vec![unknown]));
+    let data = BTreeSet::from([PodReference { namespace: "shop".into(), name: "data-0".into() }]);
+    for (claims, expected) in [(2, 0), (MAX_CLAIMS + 1, 1)] {
+        let (found, lists) = read(claims, true).await;
+        assert_eq!((found.deleted_claims, found.unknown, lists), (data.clone(), Vec::new(), expected));
+        let (denied, _) = read(claims, false).await;
+        let verb = if expected == 0 { "get" } else { "list" };
+        let verb = format!("{verb} persistentvolumeclaims");
+        let unknown = Unread::forbidden("which volume claims are being deleted", &verb);
+        assert_eq!((denied.deleted_claims.len(), denied.unknown), (0, vec![unknown]));
+    }
 }

@@ -119,8 +119,14 @@ impl SnapshotPods {
         running.filter_map(job).collect()
     }
 
-    pub(super) fn have_claims(&self) -> bool {
-        self.planned.values().flatten().any(|pod| volumes::claims(pod).next().is_some())
+    /// The volume claims of the pods, by namespace and name.
+    pub(super) fn claims(&self) -> BTreeSet<PodReference> {
+        let of_pod = |pod: &Arc<Pod>| {
+            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+            let names: Vec<String> = volumes::claims(pod).map(str::to_owned).collect();
+            names.into_iter().map(move |name| PodReference { namespace: namespace.clone(), name })
+        };
+        self.planned.values().flatten().flat_map(of_pod).collect()
     }
 }
 
