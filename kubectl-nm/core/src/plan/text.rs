@@ -112,7 +112,9 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         }
     };
     if matches!(forecast.fate, PodOutcome::Surges(_)) && has_no_node(forecast, report) {
-        parts.push(String::from("but no node is left for its replacement, and the rollout waits for one"));
+        parts.push(String::from(
+            "but its replacement fits on no other node, and the rollout waits until it does",
+        ));
     }
     parts.extend(deletion(forecast));
     let returns = forecast.returning.filter(|_| !keeps_returning(forecast));

@@ -23,6 +23,6 @@ fn a_pod_that_would_be_replaced_first_needs_a_node_for_its_replacement() {
     };
     let restarted = "its Deployment is restarted, and replaces all of its pods before they leave";
     assert_eq!(words("web"), restarted);
-    let waits = "; but no node is left for its replacement, and the rollout waits for one";
+    let waits = "; but its replacement fits on no other node, and the rollout waits until it does";
     assert_eq!(words("gpu"), restarted.to_owned() + waits);
 }
