@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::api::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
 use crate::cluster::node;
+use crate::cluster::pod_exclusion;
 use crate::cluster::pod_requests::PODS;
 
 /// Why a pod may not run on a node.
@@ -101,8 +102,7 @@ pub fn left_out(pod: &Pod) -> Vec<&'static str> {
     });
     let spread = spec.topology_spread_constraints.iter().flatten();
     let spreads = spread.into_iter().any(|constraint| constraint.when_unsatisfiable == "DoNotSchedule");
-    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
-    let has_port = ports.into_iter().any(|port| port.host_port.is_some_and(|port| port > 0));
+    let has_port = !pod_exclusion::host_ports(pod).is_empty();
     let other = spec.scheduler_name.as_deref().is_some_and(|name| name != "default-scheduler");
     let aspects = [
         (attracts || repels, "affinity between pods"),

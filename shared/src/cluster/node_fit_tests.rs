@@ -106,6 +106,7 @@ fn volumes_bind_a_pod_to_the_nodes_that_reach_them() {
 fn what_is_not_looked_at_is_named() {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let term = json!([{"topologyKey": "zone"}]);
+    let sidecar = |policy: &str| json!({"name": "s", "restartPolicy": policy, "ports": [{"containerPort": 1, "hostPort": 80}]});
     let spread = |when: &str| json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": when}]});
     for (spec, expected) in [
         (json!({}), &[][..]),
@@ -116,6 +117,8 @@ fn what_is_not_looked_at_is_named() {
         (spread("ScheduleAnyway"), &[]),
         (json!({"ports": [{"containerPort": 1, "hostPort": 80}]}), &["host ports"]),
         (json!({"ports": [{"containerPort": 1}]}), &[]),
+        (json!({"initContainers": [sidecar("Always")]}), &["host ports"]),
+        (json!({"initContainers": [sidecar("Never")]}), &[]),
         (json!({"schedulerName": "mine"}), &["schedulers of their own"]),
         (json!({"schedulerName": "default-scheduler"}), &[]),
     ] {

@@ -83,11 +83,14 @@ fn is_of_namespace(term: &PodAffinityTerm, namespace: Option<&str>) -> bool {
     term.namespace_selector.is_none() && others.all(|other| Some(other.as_str()) == namespace)
 }
 
-/// The API server adds the ports of pods in the network of the host to the pods, and not to the templates of Deployments.
-fn host_ports(pod: &Pod) -> BTreeSet<(i32, String)> {
+/// The ports of the host that the pod needs. The API server adds the ports of pods in the network of the host to the pods, and not
+/// to the templates of Deployments.
+pub(super) fn host_ports(pod: &Pod) -> BTreeSet<(i32, String)> {
     let Some(spec) = &pod.spec else { return BTreeSet::new() };
     let is_on_host = spec.host_network == Some(true);
-    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
     let host_port = |port: &ContainerPort| {
         let number = port.host_port.or(is_on_host.then_some(port.container_port))?;
         Some((number, port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())))
