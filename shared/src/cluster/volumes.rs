@@ -26,12 +26,10 @@ impl Volumes {
         self.0.extend(others.0);
     }
 
-    /// Whether the volume of a claim stays when the claim is removed; false if it is not known.
-    pub fn is_retained(&self, claim: &PodReference) -> bool {
-        let volume = self.0.get(&(claim.namespace.clone(), claim.name.clone()));
-        let policy =
-            volume.and_then(|volume| volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref());
-        policy == Some("Retain")
+    /// Whether the volume of a claim stays when the claim is removed; none if the volume is not known.
+    pub fn is_retained(&self, claim: &PodReference) -> Option<bool> {
+        let spec = self.0.get(&(claim.namespace.clone(), claim.name.clone()))?.spec.as_ref()?;
+        Some(spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain"))
     }
 
     /// The nodes from which the pod's volumes are accessible.

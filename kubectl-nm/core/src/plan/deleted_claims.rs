@@ -16,8 +16,8 @@ use crate::terminal::text::{Line, Style, first_names};
 pub struct DeletedClaim {
     claim: PodReference,
     pods: Vec<PodReference>,
-    /// Whether the volume stays when the claim is removed.
-    is_retained: bool,
+    /// Whether the volume stays when the claim is removed; none if the volume is not known.
+    is_retained: Option<bool>,
 }
 
 impl DeletedClaim {
@@ -45,11 +45,12 @@ impl DeletedClaim {
 
     pub(super) fn line(&self) -> Line {
         let line = Line::new(format!("claim {} is being deleted, and ", self.claim));
-        let line = if self.is_retained {
-            line.with(Style::Bad, "is removed").and(" once no pod uses it, but its volume is retained")
-        } else {
-            line.with(Style::Bad, "is removed with its data").and(" once no pod uses it")
+        let (removed, when) = match self.is_retained {
+            Some(true) => ("is removed", "once no pod uses it, but its volume is retained"),
+            Some(false) => ("is removed with its data", "once no pod uses it"),
+            None => ("is removed", "once no pod uses it; whether its volume is retained is not known"),
         };
+        let line = line.with(Style::Bad, removed).and(format!(" {when}"));
         let pods: Vec<String> = self.pods.iter().map(ToString::to_string).collect();
         line.and(format!(": {}", first_names(&pods)))
     }
@@ -72,27 +73,30 @@ mod tests {
     #[test]
     fn a_claim_that_is_being_deleted_is_lost_with_its_last_pod() {
         let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}});
-        let planned = |policy: &str, deleted: &str| {
+        let planned = |policy: Option<&str>, deleted: &str| {
             let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &claim)]);
-            let volume: PersistentVolume = serde_json::from_value(json!({
-                "metadata": {"name": "pv-1"},
-                "spec": {"claimRef": {"namespace": "shop", "name": "data"}, "persistentVolumeReclaimPolicy": policy},
-            }))
-            .unwrap();
-            snapshot.volumes = Volumes::new([volume]);
+            let volume = |policy: &str| -> PersistentVolume {
+                let claim = json!({"namespace": "shop", "name": "data"});
+                let spec = json!({"claimRef": claim, "persistentVolumeReclaimPolicy": policy});
+                serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": spec})).unwrap()
+            };
+            snapshot.volumes = Volumes::new(policy.map(volume));
             snapshot.deleted_claims.insert(PodReference { namespace: "shop".into(), name: deleted.into() });
             let lines = text::lines(&report(&["n1"], None, snapshot, &[]));
             lines.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        let shown = |policy: &str, deleted: &str| {
+        let shown = |policy: Option<&str>, deleted: &str| {
             planned(policy, deleted).into_iter().find(|line| line.contains("being deleted"))
         };
         let lost =
             "claim shop/data is being deleted, and is removed with its data once no pod uses it: shop/db-0";
-        assert_eq!(shown("Delete", "data").as_deref(), Some(lost));
+        assert_eq!(shown(Some("Delete"), "data").as_deref(), Some(lost));
         let retained = "claim shop/data is being deleted, and is removed once no pod uses it, but its volume is retained: \
                         shop/db-0";
-        assert_eq!(shown("Retain", "data").as_deref(), Some(retained));
-        assert_eq!(shown("Delete", "other"), None);
+        assert_eq!(shown(Some("Retain"), "data").as_deref(), Some(retained));
+        let unknown = "claim shop/data is being deleted, and is removed once no pod uses it; whether its volume is retained is not \
+                       known: shop/db-0";
+        assert_eq!(shown(None, "data").as_deref(), Some(unknown));
+        assert_eq!(shown(Some("Delete"), "other"), None);
     }
 }
