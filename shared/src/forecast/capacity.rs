@@ -52,7 +52,7 @@ pub struct UnplacedPods {
 }
 
 impl CapacityEstimate {
-    /// Whether all pods fit without ending others.
+    /// Whether all pods fit without preempting others.
     pub fn is_enough(&self) -> bool {
         self.unplaced.is_empty() && self.preempting.is_empty()
     }
@@ -76,15 +76,15 @@ struct PodGroup<'a> {
     unfit: BTreeMap<Unfit, usize>,
 }
 
-/// Whether `pods` fit on `nodes`, of which `used` has the resources in use.
+/// Whether `pods` fit on `nodes`. `used`: what is in use on a node.
 pub fn estimate<'a>(
     pods: &'a [PodToPlace<'a>],
     nodes: impl IntoIterator<Item = &'a Node>,
-    used: &'a BTreeMap<String, UsedCapacity>,
+    used: impl Fn(&str) -> Option<&'a UsedCapacity>,
 ) -> CapacityEstimate {
     let with_free_resources = |node: &'a Node| {
         let (mut free, mut pods) = (Resources::of_node(node), Vec::new());
-        if let Some(used) = used.get(node::name(node)) {
+        if let Some(used) = used(node::name(node)) {
             free.subtract(&used.requested);
             pods.extend(&used.pods);
         }
@@ -110,19 +110,17 @@ pub fn estimate<'a>(
     let mut unplaced: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
     for group in groups {
         let left = place(&group, &mut nodes_left);
-        estimate.fit += group.pods.len() - left.len();
-        for pod in left {
-            match preempt(pod, &group, &mut nodes_left) {
-                // The pods that others have preempted leave room for it.
-                Some(preemption) if preemption.preempted.is_empty() => estimate.fit += 1,
-                Some(preemption) => estimate.preempting.push(preemption),
-                None => {
-                    let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
-                    pods.push(pod::reference_in(&pod.metadata));
-                }
-            }
+        let preempting = preempt(&left, &group, &mut nodes_left);
+        let (_, unfit) = left.split_at(preempting.len());
+        // The pods that others have preempted may leave enough capacity.
+        estimate.preempting.extend(preempting.into_iter().filter(|found| !found.preempted.is_empty()));
+        if !unfit.is_empty() {
+            let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
+            pods.extend(unfit.iter().map(|pod| pod::reference_in(&pod.metadata)));
         }
     }
+    let left = unplaced.values().map(Vec::len).sum::<usize>() + estimate.preempting.len();
+    estimate.fit = pods.len() - left;
     estimate.unplaced = unplaced
         .into_iter()
         .map(|(reasons, mut pods)| {
@@ -164,8 +162,8 @@ pub fn requirements(pod: &PodToPlace<'_>) -> String {
     format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {priority:?} {:?}", pod.volumes)
 }
 
-/// Places each pod on the first node with enough capacity, and returns the pods that do not fit. Capacity only shrinks, so
-/// a node that was too full for one pod is too full for the next.
+/// Places each pod on the first node with enough capacity, and returns the pods that do not fit. Within a group, capacity only
+/// shrinks, so a node that was too full for one pod is too full for the next.
 fn place<'a>(group: &PodGroup<'a>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<&'a Pod> {
     let mut open = group.candidates.iter().copied().peekable();
     let mut left = Vec::new();
@@ -179,24 +177,33 @@ fn place<'a>(group: &PodGroup<'a>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<&
     left
 }
 
-/// Places a pod of the group on a node instead of pods of lower priority: where those are the least important, then where they are
-/// the fewest.
-fn preempt(pod: &Pod, group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'_>]) -> Option<Preemption> {
-    let on_node = |at: &usize| {
-        let capacity = &nodes_left[*at];
-        let victims = preemption::victims(pod, &group.wanted, &capacity.pods, &capacity.free)?;
-        Some((*at, victims))
-    };
-    let found = group.candidates.iter().filter_map(on_node);
-    let (at, victims) = found.min_by_key(|(_, victims)| preemption::cost(victims))?;
-    let NodeCapacity { node, free, pods } = &mut nodes_left[at];
-    for victim in &victims {
-        free.add(&victim.requested);
+/// Places the pods of a group that are left on nodes instead of pods of lower priority, and returns the first ones, which fit
+/// then. Each goes where that costs the least.
+fn preempt<'a>(left: &[&Pod], group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'a>]) -> Vec<Preemption> {
+    if !left.first().is_some_and(|pod| preemption::may_preempt(pod)) {
+        return Vec::new();
     }
-    free.subtract(&group.wanted);
-    pods.retain(|other| !victims.iter().any(|victim| victim.pod == other.pod));
-    let preempted = victims.iter().map(|victim| victim.pod.clone()).collect();
-    Some(Preemption { pod: pod::reference_in(&pod.metadata), node: node::name(node).to_owned(), preempted })
+    // A preemption changes one node, so the others are not searched again.
+    let on_node = |at: usize, capacity: &NodeCapacity<'a>| {
+        let victims = preemption::victims(group.priority, &group.wanted, &capacity.pods, &capacity.free)?;
+        Some(((preemption::cost(&victims), at), victims))
+    };
+    let of_nodes = group.candidates.iter().filter_map(|at| on_node(*at, &nodes_left[*at]));
+    let mut cheapest: BTreeMap<_, _> = of_nodes.collect();
+    let place_next = |pod: &&Pod| {
+        let ((_, at), victims) = cheapest.pop_first()?;
+        let capacity = &mut nodes_left[at];
+        for victim in &victims {
+            capacity.free.add(&victim.requested);
+        }
+        capacity.free.subtract(&group.wanted);
+        capacity.pods.retain(|other| !victims.iter().any(|victim| std::ptr::eq(*victim, *other)));
+        cheapest.extend(on_node(at, capacity));
+        let preempted = victims.iter().map(|victim| victim.pod.clone()).collect();
+        let node = node::name(capacity.node).to_owned();
+        Some(Preemption { pod: pod::reference_in(&pod.metadata), node, preempted })
+    };
+    left.iter().map_while(place_next).collect()
 }
 
 fn reasons(group: &PodGroup<'_>, nodes_left: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
@@ -215,10 +222,10 @@ mod tests {
     use serde_json::{Value, json};
 
     fn node(name: &str, cpu: &str, taints: &Value) -> Node {
-        let room = json!({"cpu": cpu, "memory": "8Gi", "pods": "4"});
+        let allocatable = json!({"cpu": cpu, "memory": "8Gi", "pods": "4"});
         serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {"name": name}}, "spec": {"taints": taints},
-            "status": {"allocatable": room},
+            "status": {"allocatable": allocatable},
         }))
         .unwrap()
     }
@@ -246,7 +253,7 @@ mod tests {
         for (node, pod) in used {
             all.entry((*node).to_owned()).or_default().add(pod);
         }
-        estimate(&pods, nodes, &all)
+        estimate(&pods, nodes, |node| all.get(node))
     }
 
     fn unplaced(estimate: &CapacityEstimate) -> Vec<(Vec<String>, Vec<String>)> {

@@ -1,7 +1,7 @@
 //! Which pods the scheduler preempts for a pod of higher priority that fits on no node otherwise.
 //!
 //! Source: `pkg/scheduler/framework/preemption` in kubernetes. Of the pods of lower priority on a node, as many stay as there is
-//! room for, those of higher priority first. Budgets and affinity between pods are not considered.
+//! capacity for, those of higher priority first. Budgets and affinity between pods are not considered.
 
 use std::cmp::Reverse;
 
@@ -66,20 +66,19 @@ pub(super) fn may_preempt(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.preemption_policy.as_deref()) != Some("Never")
 }
 
-/// The pods of those on a node that `pod` preempts, which requests `wanted`, where so much is `free`; none if it does not fit
-/// even then.
+/// The pods of those on a node that a pod of this priority preempts, which requests `wanted`, where so much is `free`; none if it
+/// does not fit even then.
 pub(super) fn victims<'a>(
-    pod: &Pod,
+    priority: i32,
     wanted: &Resources,
     on_node: &[&'a RunningPod],
     free: &Resources,
 ) -> Option<Vec<&'a RunningPod>> {
-    if !may_preempt(pod) {
-        return None;
-    }
-    let priority = priority(pod);
     let mut lower: Vec<&RunningPod> =
         on_node.iter().copied().filter(|other| other.priority < priority).collect();
+    if lower.is_empty() {
+        return free.short_of(wanted).is_none().then_some(lower);
+    }
     lower.sort_by_key(|other| Reverse(other.priority));
     let mut free = free.clone();
     for other in &lower {
@@ -89,13 +88,12 @@ pub(super) fn victims<'a>(
         return None;
     }
     lower.retain(|other| {
-        let mut left = free.clone();
-        left.subtract(&other.requested);
-        let stays = left.short_of(wanted).is_none();
-        if stays {
-            free = left;
+        free.subtract(&other.requested);
+        let is_victim = free.short_of(wanted).is_some();
+        if is_victim {
+            free.add(&other.requested);
         }
-        !stays
+        is_victim
     });
     Some(lower)
 }

@@ -1,7 +1,7 @@
 //! What a plan depends on of the pods on other nodes: the resources that they use, and which workloads have Ready pods there.
 //!
 //! In a large cluster it would be most of the work of a plan to read all of these pods. So a plan of a few nodes reads only
-//! the pods of as many nodes as have room, and of each workload as many pods as it takes to find a Ready one.
+//! the pods of as many nodes as have capacity, and of each workload as many pods as it takes to find a Ready one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::error::Error;
 /// How many requests are sent at the same time.
 pub(super) const MAX_CONCURRENT: usize = 8;
 
-/// On how many nodes room is looked for before all pods are listed.
+/// On how many nodes capacity is looked for before all pods are listed.
 const MAX_NODES: usize = 64;
 
 /// How many pods of a workload are read at a time to find a Ready one.
@@ -100,13 +100,13 @@ impl PodsElsewhere {
             .map(|pod| PodToPlace { pod, volumes: volumes.node_selectors(pod) })
             .collect();
         let others = nodes.unwrap_or_default().iter().filter(|other| !is_planned.contains(node::name(other)));
-        let has_room =
-            elsewhere.find_room(&to_place, others.collect(), cluster, requests.min(MAX_NODES)).await?;
-        Ok(has_room.then_some(elsewhere))
+        let has_capacity =
+            elsewhere.find_capacity(&to_place, others.collect(), cluster, requests.min(MAX_NODES)).await?;
+        Ok(has_capacity.then_some(elsewhere))
     }
 
     /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many.
-    async fn find_room(
+    async fn find_capacity(
         &mut self,
         to_place: &[PodToPlace<'_>],
         mut unread: Vec<&Node>,
@@ -115,7 +115,7 @@ impl PodsElsewhere {
     ) -> Result<bool, Error> {
         let mut read: Vec<&Node> = Vec::new();
         loop {
-            let estimate = capacity::estimate(to_place, read.iter().copied(), &self.used);
+            let estimate = capacity::estimate(to_place, read.iter().copied(), |node| self.used.get(node));
             let unplaced = one_of_each_kind(to_place, &estimate);
             let could_take = |node: &&Node| unplaced.iter().any(|pod| fits_on_empty(pod, node));
             let next: Vec<&Node> = unread.iter().copied().filter(could_take).take(MAX_CONCURRENT).collect();

@@ -21,6 +21,7 @@ use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, NamespacedWorkload};
+use nm_shared::forecast::preemption::UsedCapacity;
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
@@ -259,7 +260,7 @@ impl PlanReport {
         self.growing.contains(&budget.budget)
     }
 
-    /// Whether some pods fit on no other node, or only instead of others; false if that is unknown.
+    /// Whether some pods fit on no other node, or only by preemption; false if that is unknown.
     pub fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.is_enough())
     }
@@ -405,15 +406,17 @@ fn capacity(
         .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
         .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })
         .collect();
-    let mut used = pods.elsewhere.as_ref()?.used.clone();
+    let elsewhere = &pods.elsewhere.as_ref()?.used;
+    let mut queued: BTreeMap<&str, UsedCapacity> = BTreeMap::new();
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
         let running = pods.iter().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
         for pod in running {
-            used.entry(name.clone()).or_default().add(pod);
+            queued.entry(name).or_default().add(pod);
         }
     }
     let others = nodes.iter().filter(|known| !drains_now(node::name(known)));
-    Some(capacity::estimate(&to_place, others, &used))
+    let used = |node: &str| queued.get(node).or_else(|| elsewhere.get(node));
+    Some(capacity::estimate(&to_place, others, used))
 }
 
 /// Whether a node of the plan is drained at once: queued nodes, and those that etcd needs, stay in service for now.

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_pods_are_listed_if_many_nodes_have_no_room_or_if_there_are_few() {
+    async fn all_pods_are_listed_if_many_nodes_are_full_or_if_there_are_few() {
         let everywhere = || (1..100).map(|number| pod("p", &format!("n{number}"))).collect();
         let (pods, lists) =
             read(100_000, move |asked| if asked < 65 { vec![pod("db-0", "n0")] } else { everywhere() }).await;
