@@ -40,8 +40,8 @@ Each pod is evicted as a server-side dry run, so that budgets and webhooks answe
 have no permission to read is listed as unknown. --timeout and --order \
 affect only when pods are evicted. They are accepted without effect, so that the arguments of `start` work here.
 
-Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error, \
-3 blocked, or not enough capacity on other nodes.";
+Exit codes: 0 nothing would be blocked and all pods fit on other nodes without preemption, 1 unknown, \
+2 usage error, 3 blocked, or not enough capacity on other nodes without preemption.";
 
 /// Preview what a maintenance would do, pod by pod
 #[derive(Args, Debug)]

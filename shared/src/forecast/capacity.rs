@@ -333,6 +333,16 @@ mod tests {
             found(&[high("a", "4"), high("b", "4")]),
             ["a on n2 instead of large, small", "b on n1 instead of middle"]
         );
+        // As many of the same priority, and the others of lower ones.
+        let sums = [
+            ("n1", with("a1", "2", 20, None)),
+            ("n1", with("a2", "2", 20, None)),
+            ("n2", with("b1", "2", 20, None)),
+            ("n2", with("b2", "2", 0, None)),
+        ];
+        let used: Vec<(&str, &Pod)> = sums.iter().map(|(node, pod)| (*node, pod)).collect();
+        let sums = tried(&[high("a", "4")], &nodes, &used);
+        assert_eq!(sums.preempting.iter().map(|found| found.node.as_str()).collect::<Vec<_>>(), ["n2"]);
         // Where a pod of 3 cores had to go, the next one needs none.
         let three = ["a", "b", "c"].map(|name| high(name, "1"));
         assert_eq!(found(&three), ["a on n2 instead of small", "b on n2 instead of large"]);

@@ -1,7 +1,8 @@
 //! Which pods the scheduler preempts for a pod of higher priority that fits on no node otherwise.
 //!
 //! Source: `pkg/scheduler/framework/preemption` in kubernetes. Of the pods of lower priority on a node, as many stay as there is
-//! capacity for, those of higher priority first. Budgets and affinity between pods are not considered.
+//! capacity for, those of higher priority first. The scheduler also prefers nodes on which no budget is violated. Budgets and
+//! affinity between pods are not considered here.
 
 use std::cmp::Reverse;
 
@@ -98,7 +99,9 @@ pub(super) fn victims<'a>(
     Some(lower)
 }
 
-/// The costs of preempting these pods: the highest priority, then the number.
-pub(super) fn cost(victims: &[&RunningPod]) -> (Option<i32>, usize) {
-    (victims.iter().map(|pod| pod.priority).max(), victims.len())
+/// The costs of preempting these pods, as the scheduler compares them: the highest priority, then the sum of the priorities, none
+/// of which counts as negative, so that fewer pods cost less.
+pub(super) fn cost(victims: &[&RunningPod]) -> (Option<i32>, i64) {
+    let above_lowest = |pod: &&RunningPod| i64::from(pod.priority) - i64::from(i32::MIN);
+    (victims.iter().map(|pod| pod.priority).max(), victims.iter().map(above_lowest).sum())
 }

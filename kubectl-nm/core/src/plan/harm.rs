@@ -47,7 +47,7 @@ pub enum Harm {
         /// How many other nodes there are.
         nodes: usize,
     },
-    /// The replacement of this pod fits only instead of others.
+    /// The replacement of this pod fits only if the scheduler preempts others.
     Preemption(Preemption),
     /// These pods are deleted although their evictions are refused.
     DeletedAfterRefusal {
@@ -143,7 +143,7 @@ fn deleted_after_refusal(forecast: &Forecast) -> Vec<Harm> {
     deleted.into_iter().map(|(seconds, pods)| Harm::DeletedAfterRefusal { pods, seconds }).collect()
 }
 
-/// The pods that have no room on other nodes without ending others.
+/// The pods for which other nodes lack the capacity, or have it only by preemption.
 pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
     let of = |unplaced: &UnplacedPods| Harm::NoCapacity { unplaced: unplaced.clone(), nodes: estimate.nodes };
     let preempting = estimate.preempting.iter().cloned().map(Harm::Preemption);
@@ -372,7 +372,7 @@ impl Harm {
                 bad("no capacity").and(" for ").and(format!("{} ({why})", first_names(&texts(pods))))
             }
             Self::Preemption(Preemption { pod, node, preempted }) => bad("fits only by preemption")
-                .and(format!(": {pod} on {node}, instead of {}", first_names(&texts(preempted)))),
+                .and(format!(": {pod}, probably on {node} instead of {}", first_names(&texts(preempted)))),
             Self::NoSchedulableNode(group) => {
                 bad("no schedulable node is left").and(format!(" in {}", group_name(group)))
             }

@@ -66,10 +66,12 @@ fn a_pod_that_fits_only_instead_of_others_is_a_harm() {
     pods.planned.insert("n1".into(), vec![sized("db-0", 100)]);
     pods.elsewhere.as_mut().unwrap().used.entry("n2".into()).or_default().add(&sized("low-0", 0));
     let report = report(&["n1"], None, snapshot, &[]);
-    let expected = "fits only by preemption: shop/db-0 on n2, instead of shop/low-0";
+    let expected = "fits only by preemption: shop/db-0, probably on n2 instead of shop/low-0";
     assert_eq!(shown(&report), [expected]);
     let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
     assert!(plan.iter().any(|line| line == expected) && report.lacks_capacity(), "{plan:?}");
+    let verdict = "Nothing would block the drain, but some pods fit only by preemption. Nothing was changed.";
+    assert_eq!(plan.last().map(String::as_str), Some(verdict));
 }
 
 #[test]

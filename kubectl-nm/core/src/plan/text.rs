@@ -265,8 +265,13 @@ fn verdict(report: &PlanReport) -> Line {
         true => (Style::Good, "Nothing would block the drain"),
         false => (Style::Busy, "As far as is known, nothing would block the drain"),
     };
-    let lack =
-        if report.lacks_capacity() { ", but other nodes do not have the capacity for all pods" } else { "" };
+    let lack = match &report.capacity {
+        Some(capacity) if !capacity.unplaced.is_empty() => {
+            ", but other nodes do not have the capacity for all pods"
+        }
+        Some(capacity) if !capacity.preempting.is_empty() => ", but some pods fit only by preemption",
+        _ => "",
+    };
     let stay = if report.unready.is_empty() {
         ""
     } else {
