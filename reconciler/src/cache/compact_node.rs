@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nm_shared::cluster::node::ETCD_ROLES;
+use nm_shared::cluster::node_fit::CandidateNode;
 use nm_shared::drain::node_conditions::is_ours;
 
 const READY: &str = "Ready";
@@ -49,6 +50,28 @@ impl CompactNode {
     /// Whether it has conditions that were written for a maintenance.
     pub(crate) fn has_maintenance_conditions(&self) -> bool {
         self.facts.conditions.iter().any(is_ours)
+    }
+}
+
+impl CandidateNode for CompactNode {
+    fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.facts.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
+    }
+
+    fn taints(&self) -> &[Taint] {
+        self.facts.taints.as_deref().unwrap_or_default()
+    }
+
+    fn is_unschedulable(&self) -> bool {
+        self.facts.unschedulable == Some(true)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.facts.ready.as_deref().is_none_or(|status| status == "True")
     }
 }
 
@@ -117,6 +140,7 @@ impl From<&CompactNode> for Node {
 #[cfg(test)]
 mod tests {
     use nm_shared::api::names::UNDO_ANNOTATION;
+    use nm_shared::cluster::node_fit::{Unfit, check_spec};
     use serde_json::{Value, json};
 
     use super::*;
@@ -149,6 +173,36 @@ mod tests {
         assert!(
             compact(node("1")).has_maintenance_conditions() && !compact(bare).has_maintenance_conditions()
         );
+    }
+
+    #[test]
+    fn a_pod_fits_a_node_of_the_cache_as_it_fits_the_node() {
+        let spec = |taints: Value| json!({"unschedulable": taints.is_null(), "taints": taints});
+        let ready = |status: &str| json!({"conditions": [{"type": "Ready", "status": status}]});
+        let free = || spec(json!([]));
+        let tainted = json!({"key": "k", "effect": "NoSchedule"});
+        let fits = [
+            (free(), ready("True"), Ok(())),
+            (free(), json!({}), Ok(())),
+            (free(), ready("Unknown"), Err(Unfit::NotReady)),
+            (spec(Value::Null), ready("True"), Err(Unfit::Cordoned)),
+            (spec(json!([tainted])), ready("True"), Err(Unfit::Taint("k:NoSchedule".into()))),
+        ];
+        for (spec, status, expected) in fits {
+            let metadata = json!({"name": "n", "labels": {"a": "b"}});
+            let node = json!({"metadata": metadata, "spec": spec, "status": status});
+            let whole: Node = serde_json::from_value(node).unwrap();
+            for (name, pool) in [("n", "b"), ("n", "c"), ("m", "b")] {
+                let by_name =
+                    json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+                let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [by_name]}});
+                let spec = json!({"containers": [], "nodeSelector": {"a": pool}, "affinity": {"nodeAffinity": required}});
+                let spec = serde_json::from_value(spec).unwrap();
+                let found = check_spec(&spec, &[], &CompactNode::from(whole.clone()));
+                assert_eq!(found, check_spec(&spec, &[], &whole));
+                assert!((name, pool) != ("n", "b") || found == expected, "{found:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,17 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::drain::surge::{
-    RestartRefusal, Workload, WorkloadKey, WorkloadState, is_kept_apart, keeps_pods_apart, revision,
+    RestartRefusal, Workload, WorkloadKey, WorkloadState, keeps_pods_apart, nodes_for_replacements, revision,
 };
 
+use crate::cache::compact_node::CompactNode;
 use crate::cache::read_your_writes::LastWrite;
-use crate::cache::watched::{ListState, WatchUpdate, Watched};
+use crate::cache::watched::{WatchUpdate, Watched};
 use crate::runtime::tasks::ScopedTask;
 
 #[derive(Default)]
@@ -61,6 +61,7 @@ enum Owner {
         revision: Option<i64>,
         /// As it was when the revision was known to be current.
         deployment: Arc<Deployment>,
+        keeps_pods_apart: bool,
     },
 }
 
@@ -103,29 +104,35 @@ impl SeenReplicaSet {
     /// The state of the `ReplicaSet` is known, with its metadata. Without a Deployment, it is being deleted or is an orphan.
     pub(crate) fn publish(&mut self, set: &ObjectMeta) {
         self.owner = match self.deployment() {
-            Some(deployment) => Owner::Deployment { revision: revision(set), deployment },
+            Some(deployment) => {
+                let keeps_pods_apart = keeps_pods_apart(&deployment);
+                Owner::Deployment { revision: revision(set), deployment, keeps_pods_apart }
+            }
             None if self.denied.is_some() => return,
             None => Owner::NoDeployment,
         };
     }
 
-    fn state(&mut self) -> Option<WorkloadState> {
+    /// What is known. `nodes` are those that may take replacements, as far as they matter.
+    fn state<'a, N: Iterator<Item = &'a CompactNode>>(
+        &mut self,
+        nodes: impl FnOnce() -> N,
+    ) -> Option<WorkloadState> {
         if let Some(denied) = &self.denied {
             return Some(WorkloadState::Forbidden(denied.clone()));
         }
-        let (revision, deployment) = match &self.owner {
+        let (revision, deployment, keeps_pods_apart) = match &self.owner {
             Owner::Unknown => return None,
-            Owner::NoDeployment => (None, None),
-            Owner::Deployment { revision, deployment } => {
-                (*revision, Some(self.last_write.latest(deployment.clone())))
+            Owner::NoDeployment => (None, None, false),
+            Owner::Deployment { revision, deployment, keeps_pods_apart } => {
+                (*revision, Some(self.last_write.latest(deployment.clone())), *keeps_pods_apart)
             }
         };
-        let needs_pods = deployment.as_deref().is_some_and(keeps_pods_apart);
-        if needs_pods && self.pods.list_state == ListState::NotListed {
-            return None;
+        let mut workload = Workload { revision, deployment, pods: self.pods.all(), nodes: None };
+        if keeps_pods_apart {
+            workload.nodes = nodes_for_replacements(&workload, nodes());
         }
-        let pods = self.pods.all();
-        Some(WorkloadState::Known(Workload { revision, deployment, pods, is_kept_apart: false }))
+        Some(WorkloadState::Known(workload))
     }
 }
 
@@ -188,21 +195,14 @@ impl Workloads {
     }
 
     /// What is known of the `ReplicaSet`s that a node needs. `others` are the other nodes, which are read only
-    /// if a Deployment keeps its pods apart.
-    pub(crate) fn states<O: Iterator<Item = Node>>(
+    /// before the restart of a Deployment that keeps its pods apart.
+    pub(crate) fn states<'a, O: Iterator<Item = &'a CompactNode>>(
         &mut self,
         node: &str,
         others: impl Fn() -> O,
     ) -> HashMap<WorkloadKey, WorkloadState> {
         let needed = self.replica_sets.iter_mut().filter(|(_, set)| set.nodes.contains(node));
-        let state = |(key, set): (&WorkloadKey, &mut WatchedReplicaSet)| {
-            let mut state = set.seen.state()?;
-            if let WorkloadState::Known(workload) = &mut state {
-                workload.is_kept_apart = is_kept_apart(workload, others());
-            }
-            Some((key.clone(), state))
-        };
-        needed.filter_map(state).collect()
+        needed.filter_map(|(key, set)| Some((key.clone(), set.seen.state(&others)?))).collect()
     }
 
     /// The last refusals of restarts.
@@ -253,6 +253,9 @@ impl Workloads {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
 
     use super::*;
@@ -263,27 +266,47 @@ mod tests {
         deployment
     }
 
+    fn state(seen: &mut SeenReplicaSet) -> Option<WorkloadState> {
+        seen.state(std::iter::empty)
+    }
+
     fn version(seen: &mut SeenReplicaSet) -> Option<String> {
-        match seen.state() {
+        match state(seen) {
             Some(WorkloadState::Known(workload)) => workload.deployment?.metadata.resource_version.clone(),
             _ => None,
         }
     }
 
     #[test]
-    fn the_pods_of_a_deployment_that_keeps_them_apart_are_known_before_it_is_restarted() {
-        let apart = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]});
-        for (affinity, waits) in [(json!({"podAntiAffinity": apart}), true), (json!({}), false)] {
-            let mut seen = SeenReplicaSet::default();
+    fn nodes_are_read_only_before_the_restart_of_a_deployment_that_keeps_its_pods_apart() {
+        let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}});
+        let (careful, careless) = (json!({"maxUnavailable": 0}), json!({"maxUnavailable": 1}));
+        for (affinity, rolling, updated, read) in [
+            (&apart, &careful, 3, vec!["n2", "n3", "n4"]),
+            (&apart, &careful, 2, Vec::new()),
+            (&apart, &careless, 3, Vec::new()),
+            (&json!({}), &careful, 3, Vec::new()),
+        ] {
             let template = json!({"spec": {"containers": [], "affinity": affinity}});
-            let deployment =
-                json!({"metadata": {"name": "web"}, "spec": {"selector": {}, "template": template}});
+            let deployment = json!({
+                "metadata": {"name": "web"},
+                "spec": {"replicas": 3, "selector": {}, "template": template, "strategy": {"rollingUpdate": rolling}},
+                "status": {"replicas": 3, "updatedReplicas": updated},
+            });
+            let mut seen = SeenReplicaSet::default();
             seen.apply_deployment(WatchUpdate::Listed(vec![serde_json::from_value(deployment).unwrap()]));
             seen.publish(&ObjectMeta::default());
-            assert_eq!(seen.state().is_none(), waits);
-            seen.apply_pod(WatchUpdate::Listed(Vec::new()));
-            assert!(seen.state().is_some());
+            let nodes = ["n2", "n3", "n4", "n5", "n6"].map(|name| {
+                let node = json!({"metadata": {"name": name}});
+                CompactNode::from(serde_json::from_value::<Node>(node).unwrap())
+            });
+            let found = RefCell::new(Vec::new());
+            let others = || nodes.iter().inspect(|node| found.borrow_mut().push(node.name()));
+            let state = seen.state(others);
+            assert_eq!(*found.borrow(), read, "{affinity} {rolling} {updated}");
+            let Some(WorkloadState::Known(workload)) = state else { panic!("it is known") };
+            assert_eq!(workload.nodes, (!read.is_empty()).then_some(3));
         }
     }
 
@@ -291,12 +314,12 @@ mod tests {
     fn a_restart_that_a_restore_of_etcd_has_undone_does_not_count() {
         let (mut seen, set) = (SeenReplicaSet::default(), ObjectMeta::default());
         seen.apply_deployment(WatchUpdate::Listed(vec![deployment("9")]));
-        assert!(seen.state().is_none(), "its ReplicaSet may be of another revision");
+        assert!(state(&mut seen).is_none(), "its ReplicaSet may be of another revision");
         seen.publish(&set);
         seen.last_write.remember(deployment("10"));
         assert_eq!(version(&mut seen).as_deref(), Some("10"));
         seen.apply_deployment(WatchUpdate::Interrupted);
-        assert!(seen.state().is_none(), "a rollout may have begun");
+        assert!(state(&mut seen).is_none(), "a rollout may have begun");
         seen.apply_deployment(WatchUpdate::Listed(vec![deployment("8")]));
         seen.publish(&set);
         assert_eq!(version(&mut seen).as_deref(), Some("8"));

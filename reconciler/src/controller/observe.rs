@@ -173,7 +173,7 @@ fn budgets(state: &mut TermState, pods: &[Arc<DrainPod>]) -> Budgets {
 fn workloads(state: &mut TermState, node: &str) -> HashMap<WorkloadKey, WorkloadState> {
     let TermState { workloads, nodes, .. } = state;
     let others = || nodes.received.iter().filter(|other| other.name() != node);
-    workloads.states(node, || others().map(|other| Node::from(&**other)))
+    workloads.states(node, || others().map(AsRef::as_ref))
 }
 
 /// The volumes attached to the node, if the maintenance waits for them and they are `needed` now.

@@ -52,7 +52,7 @@ pub enum SurgeObstacle {
     SharedVolume,
     /// Its replacement may be on the node as well: the template of its Deployment tolerates the taints, or names the node.
     MayReturn,
-    /// Its pods must be on different nodes, and each node that a replacement may use has one.
+    /// Its pods must be on different nodes, and fewer other nodes than it has pods can take replacements.
     KeptApart,
     /// The reconciler lacks the access to read or restart Deployments.
     Forbidden,

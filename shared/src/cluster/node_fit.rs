@@ -46,19 +46,60 @@ impl fmt::Display for Unfit {
     }
 }
 
+/// What decides whether pods may run on a node. A cache of nodes may keep them in a type of its own.
+pub trait CandidateNode {
+    /// Its name.
+    fn name(&self) -> &str;
+    /// The value of a label.
+    fn label(&self, key: &str) -> Option<&str>;
+    /// Its taints.
+    fn taints(&self) -> &[Taint];
+    /// Whether it is cordoned.
+    fn is_unschedulable(&self) -> bool;
+    /// Whether it is Ready, or has not reported the condition.
+    fn is_ready(&self) -> bool;
+}
+
+impl CandidateNode for Node {
+    fn name(&self) -> &str {
+        node::name(self)
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn taints(&self) -> &[Taint] {
+        self.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+    }
+
+    fn is_unschedulable(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+    }
+
+    fn is_ready(&self) -> bool {
+        node::is_ready(self)
+    }
+}
+
 /// Whether `pod`, whose volumes are accessible from these nodes, may run on `node`.
 ///
 /// # Errors
 /// The reason why not.
-pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Unfit> {
-    let unsaid = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&unsaid);
-    if !node::is_ready(node) {
+pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &impl CandidateNode) -> Result<(), Unfit> {
+    check_spec(pod.spec.as_ref().unwrap_or(&PodSpec::default()), volumes, node)
+}
+
+/// The same of a pod with this spec.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_spec(spec: &PodSpec, volumes: &[&NodeSelector], node: &impl CandidateNode) -> Result<(), Unfit> {
+    if !node.is_ready() {
         return Err(Unfit::NotReady);
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let node_spec = node.spec.clone().unwrap_or_default();
-    if node_spec.unschedulable == Some(true) && !tolerates(tolerations, &taint(UNSCHEDULABLE_TAINT)) {
+    if node.is_unschedulable() && !tolerates(tolerations, &taint(UNSCHEDULABLE_TAINT)) {
         return Err(Unfit::Cordoned);
     }
     if !is_selected(spec, node) {
@@ -70,7 +111,7 @@ pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Un
     let keeps_out = |taint: &&Taint| {
         matches!(taint.effect.as_str(), NO_SCHEDULE | "NoExecute") && !tolerates(tolerations, taint)
     };
-    match node_spec.taints.iter().flatten().find(keeps_out) {
+    match node.taints().iter().find(keeps_out) {
         Some(taint) => Err(Unfit::Taint(shown(taint))),
         None => Ok(()),
     }
@@ -81,8 +122,7 @@ pub fn tolerates_maintenance(pod: &Pod, node: &Node, drain_taint: &str) -> bool 
     let unsaid = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&unsaid);
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let own = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let own = own.filter(|taint| taint.effect == NO_SCHEDULE).cloned();
+    let own = node.taints().iter().filter(|taint| taint.effect == NO_SCHEDULE).cloned();
     let mut taints = own.chain([taint(drain_taint), taint(UNSCHEDULABLE_TAINT)]);
     is_selected(spec, node) && taints.all(|taint| tolerates(tolerations, &taint))
 }
@@ -102,7 +142,7 @@ pub fn left_out(pod: &Pod) -> Vec<&'static str> {
     });
     let spread = spec.topology_spread_constraints.iter().flatten();
     let spreads = spread.into_iter().any(|constraint| constraint.when_unsatisfiable == "DoNotSchedule");
-    let has_port = !pod_exclusion::host_ports(pod).is_empty();
+    let has_port = !pod_exclusion::host_ports(spec).is_empty();
     let other = spec.scheduler_name.as_deref().is_some_and(|name| name != "default-scheduler");
     let aspects = [
         (attracts || repels, "affinity between pods"),
@@ -139,30 +179,27 @@ fn shown(taint: &Taint) -> String {
     format!("{}{value}:{}", taint.key, taint.effect)
 }
 
-fn is_selected(spec: &PodSpec, node: &Node) -> bool {
-    let labels = node.metadata.labels.as_ref();
-    let has = |key: &str| labels.and_then(|labels| labels.get(key));
+fn is_selected(spec: &PodSpec, node: &impl CandidateNode) -> bool {
     let mut wanted = spec.node_selector.iter().flatten();
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =
         affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
-    wanted.all(|(key, value)| has(key) == Some(value))
+    wanted.all(|(key, value)| node.label(key) == Some(value))
         && required.is_none_or(|required| selects(required, node))
 }
 
 /// One matching term is enough.
-fn selects(selector: &NodeSelector, node: &Node) -> bool {
+fn selects(selector: &NodeSelector, node: &impl CandidateNode) -> bool {
     selector.node_selector_terms.iter().any(|term| fulfils(term, node))
 }
 
 /// An empty term selects nothing.
-fn fulfils(term: &NodeSelectorTerm, node: &Node) -> bool {
+fn fulfils(term: &NodeSelectorTerm, node: &impl CandidateNode) -> bool {
     let (labels, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
     let (labels, fields) = (labels.unwrap_or_default(), fields.unwrap_or_default());
-    let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
     !(labels.is_empty() && fields.is_empty())
-        && labels.iter().all(|wanted| admits(wanted, label(&wanted.key)))
-        && fields.iter().all(|wanted| wanted.key == "metadata.name" && admits(wanted, Some(node::name(node))))
+        && labels.iter().all(|wanted| admits(wanted, node.label(&wanted.key)))
+        && fields.iter().all(|wanted| wanted.key == "metadata.name" && admits(wanted, Some(node.name())))
 }
 
 fn admits(wanted: &NodeSelectorRequirement, found: Option<&str>) -> bool {

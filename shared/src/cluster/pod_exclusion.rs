@@ -3,10 +3,11 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/interpodaffinity` and `nodeports` in kubernetes.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{ContainerPort, Node, NodeSelector, Pod, PodAffinityTerm};
+use k8s_openapi::api::core::v1::{
+    ContainerPort, Node, NodeSelector, Pod, PodAffinityTerm, PodSpec, PodTemplateSpec,
+};
 use kube::core::{Selector, SelectorExt};
 
 use crate::cluster::node;
@@ -27,66 +28,64 @@ impl Exclusion {
     /// What keeps `pod` off.
     pub fn of(pod: &Pod) -> Self {
         let namespace = pod.metadata.namespace.clone();
-        let selectors = terms(pod)
-            .filter(|term| term.topology_key == HOSTNAME && is_of_namespace(term, namespace.as_deref()))
-            .filter_map(|term| Selector::try_from(term.label_selector.clone()?).ok());
-        Self { selectors: selectors.collect(), ports: host_ports(pod), namespace }
-    }
-
-    /// Whether the nodes of no pods are excluded.
-    pub fn is_empty(&self) -> bool {
-        self.selectors.is_empty() && self.ports.is_empty()
-    }
-
-    /// Whether a pod with the same ports is excluded, whatever its labels.
-    pub fn needs_port(&self) -> bool {
-        !self.ports.is_empty()
-    }
-
-    /// Whether the anti-affinity excludes the node of a pod with these labels.
-    pub fn repels(&self, namespace: Option<&str>, labels: &BTreeMap<String, String>) -> bool {
-        self.namespace.as_deref() == namespace
-            && self.selectors.iter().any(|selector| selector.matches(labels))
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let selectors = terms(spec).filter_map(|term| repelled(term, namespace.as_deref())).collect();
+        Self { selectors, ports: host_ports(spec), namespace }
     }
 
     /// Whether the node of `other` is excluded.
     pub fn excludes(&self, other: &Pod) -> bool {
-        let metadata = &other.metadata;
-        let labels = metadata.labels.as_ref();
-        self.repels(metadata.namespace.as_deref(), labels.unwrap_or(&BTreeMap::new()))
-            || !host_ports(other).is_disjoint(&self.ports)
+        let (none, metadata) = (BTreeMap::new(), &other.metadata);
+        let labels = metadata.labels.as_ref().unwrap_or(&none);
+        let repels = || self.selectors.iter().any(|selector| selector.matches(labels));
+        let has_port = || other.spec.as_ref().is_some_and(|spec| !host_ports(spec).is_disjoint(&self.ports));
+        (self.namespace == metadata.namespace && repels()) || has_port()
     }
 }
 
+/// Whether no two pods that are created of this template may be on one node.
+pub fn keeps_apart(template: &PodTemplateSpec, namespace: Option<&str>) -> bool {
+    let Some(spec) = &template.spec else { return false };
+    let (none, metadata) = (BTreeMap::new(), template.metadata.as_ref());
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).unwrap_or(&none);
+    // The API server adds the values of `matchLabelKeys` and `mismatchLabelKeys` to the selectors of pods. Pods of one template
+    // that have just been created share these values, so the former changes nothing here, and with the latter none matches.
+    let concerned = terms(spec).filter(|term| term.mismatch_label_keys.is_none());
+    let mut selectors = concerned.filter_map(|term| repelled(term, namespace));
+    selectors.any(|selector| selector.matches(labels)) || !host_ports(spec).is_empty()
+}
+
 /// Whether there are nodes that `pod` fits, and other pods keep it off each of them: its node is taken.
-pub fn is_kept_apart<N: Borrow<Node>>(
+pub fn is_kept_apart<'a>(
     pod: &Pod,
     volumes: &[&NodeSelector],
-    nodes: impl IntoIterator<Item = N>,
+    nodes: impl IntoIterator<Item = &'a Node>,
     is_taken: impl Fn(&str) -> bool,
 ) -> bool {
     let mut fitting =
-        nodes.into_iter().filter(|node| node_fit::check(pod, volumes, node.borrow()).is_ok()).peekable();
-    fitting.peek().is_some() && fitting.all(|node| is_taken(node::name(node.borrow())))
+        nodes.into_iter().filter(|node| node_fit::check(pod, volumes, *node).is_ok()).peekable();
+    fitting.peek().is_some() && fitting.all(|node| is_taken(node::name(node)))
 }
 
-fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
+fn terms(spec: &PodSpec) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     affinity
         .into_iter()
         .flat_map(|apart| apart.required_during_scheduling_ignored_during_execution.iter().flatten())
 }
 
-/// Whether a term concerns the pods of the pod's own namespace only.
-fn is_of_namespace(term: &PodAffinityTerm, namespace: Option<&str>) -> bool {
+/// The pods of the same namespace whose nodes a term excludes.
+fn repelled(term: &PodAffinityTerm, namespace: Option<&str>) -> Option<Selector> {
     let mut others = term.namespaces.iter().flatten();
-    term.namespace_selector.is_none() && others.all(|other| Some(other.as_str()) == namespace)
+    let is_of_namespace =
+        term.namespace_selector.is_none() && others.all(|other| Some(other.as_str()) == namespace);
+    let selector = term.label_selector.as_ref().filter(|_| is_of_namespace && term.topology_key == HOSTNAME);
+    Selector::try_from(selector?.clone()).ok()
 }
 
 /// The ports of the host that the pod needs. The API server adds the ports of pods in the network of the host to the pods, and not
 /// to the templates of Deployments.
-pub(super) fn host_ports(pod: &Pod) -> BTreeSet<(i32, String)> {
-    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+pub(super) fn host_ports(spec: &PodSpec) -> BTreeSet<(i32, String)> {
     let is_on_host = spec.host_network == Some(true);
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));

@@ -9,19 +9,20 @@
 //! Pods that share a `PersistentVolumeClaim` are not replaced first: the rollout would wait for a volume that the old pod
 //! holds, even after the drain. Reading the access modes of claims would need one more permission.
 //!
-//! Pods that must be on different nodes are replaced first only if a node is free: otherwise, the replacement would wait without end
-//! for a node that an old pod keeps until the replacement is Ready. Pods of other workloads may have a port of the host that a
+//! Pods that must be on different nodes are replaced first only if as many nodes as there are replicas may take the replacements.
+//! With fewer, the last replacements would wait without end for nodes, and the pods that remain may be those that have to leave.
+//! As many are enough, whichever pods the rollout terminates first: a replacement waits only once pods of the Deployment are on all
+//! of these nodes, and then every replica is on one of them, so that none is on a node that is drained. Until the node returns,
+//! one replacement may wait, while all replicas run. Other pods may take a node by its capacity, or by a port of the host that a
 //! replacement needs. They are not considered: only the nodes in maintenance are known with their pods.
 //!
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, RollingUpdateDeployment};
-use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
@@ -31,8 +32,9 @@ use crate::api::names::RESTARTED_AT_ANNOTATION;
 use crate::api::pod_reference::PodReference;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObstacle};
 use crate::cluster::metadata;
+use crate::cluster::node_fit::{self, CandidateNode};
 use crate::cluster::pod::{self, DrainPod};
-use crate::cluster::pod_exclusion::{self, Exclusion};
+use crate::cluster::pod_exclusion;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::returning;
 
@@ -60,8 +62,8 @@ pub struct Workload {
     pub deployment: Option<Arc<Deployment>>,
     /// The pods of the Deployment.
     pub pods: Vec<Arc<DrainPod>>,
-    /// Whether these keep a replacement off each node that it may use ([`is_kept_apart`]).
-    pub is_kept_apart: bool,
+    /// How many nodes may take its replacements, if that matters ([`nodes_for_replacements`]).
+    pub nodes: Option<i32>,
 }
 
 /// A restart that the API server did not accept.
@@ -154,21 +156,25 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
     if let Some(obstacle) = rollout_obstacle(deployment) {
         return impossible(obstacle);
     }
-    let status = deployment.status.clone().unwrap_or_default();
-    if status.observed_generation < deployment.metadata.generation {
-        // Which template is the current one is not known yet.
-        return Surge::Rolling;
+    if let Some(under_way) = rollout_under_way(workload.revision, deployment) {
+        return under_way;
     }
-    if workload.revision != revision(&deployment.metadata) {
-        return Surge::Rolling;
-    }
-    let wanted = replicas(deployment);
-    let (updated, all) = (status.updated_replicas.unwrap_or(0), status.replicas.unwrap_or(0));
-    if updated != wanted || all != wanted {
-        return Surge::Waiting;
-    }
-    let kept_apart = || workload.is_kept_apart.then(|| kept_apart_obstacle(deployment));
+    let kept_apart = || kept_apart_obstacle(deployment, workload.nodes?);
     restart_obstacle(pod, deployment).or_else(kept_apart).map_or(Surge::Required, impossible)
+}
+
+/// What a rollout of the Deployment does to the pods of its `ReplicaSet` of this revision.
+fn rollout_under_way(of_set: Option<i64>, deployment: &Deployment) -> Option<Surge> {
+    let status = deployment.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation);
+    // Until it has been observed, which template is the current one is not known.
+    if observed < deployment.metadata.generation || of_set != revision(&deployment.metadata) {
+        return Some(Surge::Rolling);
+    }
+    let updated = status.and_then(|status| status.updated_replicas).unwrap_or(0);
+    let all = status.and_then(|status| status.replicas).unwrap_or(0);
+    let wanted = replicas(deployment);
+    (updated != wanted || all != wanted).then_some(Surge::Waiting)
 }
 
 /// Why no rollout of a Deployment proceeds, whoever began it.
@@ -207,6 +213,23 @@ pub fn obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacl
 
 /// Why the restart of a Deployment would not replace a pod before it leaves.
 fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
+    spec_obstacle(deployment).or_else(|| {
+        let name = deployment.metadata.name.as_deref().unwrap_or_default();
+        let template = deployment.spec.as_ref()?.template.spec.as_ref();
+        let names_node = template.is_some_and(|template| template.node_name.is_some());
+        let sets = match () {
+            () if names_node => "sets nodeName",
+            () if tolerates_drain(pod) => "tolerates the taints of the node",
+            () => return None,
+        };
+        let message =
+            format!("the replacement may start on the same node: the template of Deployment {name} {sets}");
+        Some((SurgeObstacle::MayReturn, message))
+    })
+}
+
+/// The same, if the spec of the Deployment alone is the reason.
+fn spec_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref()?;
     let strategy = spec.strategy.as_ref();
@@ -231,68 +254,55 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
     }
     let template = spec.template.spec.as_ref();
     let mut volumes = template.into_iter().flat_map(|template| template.volumes.iter().flatten());
-    if let Some(claim) = volumes.find_map(|volume| volume.persistent_volume_claim.as_ref()) {
-        let message = format!(
-            "the pods of Deployment {name} share the claim {}, which a replacement on another node may not be able to mount \
-             while the pod has it",
-            claim.claim_name
-        );
-        return Some((SurgeObstacle::SharedVolume, message));
-    }
-    let names_node = template.is_some_and(|template| template.node_name.is_some());
-    let sets = match () {
-        () if names_node => "sets nodeName",
-        () if tolerates_drain(pod) => "tolerates the taints of the node",
-        () => return None,
-    };
-    let message =
-        format!("the replacement may start on the same node: the template of Deployment {name} {sets}");
-    Some((SurgeObstacle::MayReturn, message))
-}
-
-fn kept_apart_obstacle(deployment: &Deployment) -> (SurgeObstacle, String) {
-    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let claim = volumes.find_map(|volume| volume.persistent_volume_claim.as_ref())?;
     let message = format!(
-        "the pods of Deployment {name} must be on different nodes, and each node that a replacement may use has one"
+        "the pods of Deployment {name} share the claim {}, which a replacement on another node may not be able to mount \
+         while the pod has it",
+        claim.claim_name
     );
-    (SurgeObstacle::KeptApart, message)
+    Some((SurgeObstacle::SharedVolume, message))
 }
 
-/// Whether each node that a replacement may use has a pod of the Deployment that keeps the replacement off it. `nodes` are all nodes
-/// but those that are drained. Cordoned ones take no pods, so they do not count.
-pub fn is_kept_apart<N: Borrow<Node>>(workload: &Workload, nodes: impl IntoIterator<Item = N>) -> bool {
-    let Some(replacement) = workload.deployment.as_deref().and_then(replacement_of) else { return false };
-    let exclusion = Exclusion::of(&replacement);
-    let keeps_off = |other: &&Arc<DrainPod>| {
-        let stays = pod::deadline(other).is_none() && !pod::is_finished(other) && !other.node.is_empty();
-        stays && (exclusion.needs_port() || exclusion.repels(Some(&other.namespace), &other.labels))
-    };
-    let taken: HashSet<&str> =
-        workload.pods.iter().filter(keeps_off).map(|other| other.node.as_ref()).collect();
-    // A Deployment with claims is not restarted, so no volume binds the replacement to nodes.
-    !taken.is_empty() && pod_exclusion::is_kept_apart(&replacement, &[], nodes, |node| taken.contains(node))
+fn kept_apart_obstacle(deployment: &Deployment, nodes: i32) -> Option<(SurgeObstacle, String)> {
+    let (name, wanted) = (deployment.metadata.name.as_deref().unwrap_or_default(), replicas(deployment));
+    has_too_few_nodes(nodes, wanted).then(|| {
+        let message = format!(
+            "the {wanted} pods of Deployment {name} must be on different nodes, and only {nodes} other {} their replacements",
+            if nodes == 1 { "node can take one of" } else { "nodes can take" },
+        );
+        (SurgeObstacle::KeptApart, message)
+    })
 }
 
-/// Whether no two pods of a Deployment may be on one node, so that its pods have to be known before it is restarted.
+/// Whether so many nodes cannot take that many replacements, no two of which may be on one node. Without a node, something else
+/// keeps them off.
+pub fn has_too_few_nodes(nodes: i32, replicas: i32) -> bool {
+    (1..replicas).contains(&nodes)
+}
+
+/// Whether no two pods of a Deployment may be on one node.
 pub fn keeps_pods_apart(deployment: &Deployment) -> bool {
-    replacement_of(deployment).is_some_and(|replacement| !Exclusion::of(&replacement).is_empty())
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let namespace = deployment.metadata.namespace.as_deref();
+    template.is_some_and(|template| pod_exclusion::keeps_apart(template, namespace))
 }
 
-/// A pod as the Deployment would create it. The anti-affinity of pods of the same revision alone does not concern the old ones.
-fn replacement_of(deployment: &Deployment) -> Option<Pod> {
-    let template = deployment.spec.as_ref()?.template.clone();
-    let mut metadata = template.metadata.unwrap_or_default();
-    metadata.namespace.clone_from(&deployment.metadata.namespace);
-    let mut spec = template.spec?;
-    let required = spec.affinity.as_mut().and_then(|affinity| {
-        affinity.pod_anti_affinity.as_mut()?.required_during_scheduling_ignored_during_execution.as_mut()
-    });
-    if let Some(terms) = required {
-        let concerns_all =
-            |term: &PodAffinityTerm| term.match_label_keys.is_none() && term.mismatch_label_keys.is_none();
-        terms.retain(concerns_all);
-    }
-    Some(Pod { metadata, spec: Some(spec), ..Pod::default() })
+/// How many nodes may take the replacements of a Deployment that keeps its pods apart ([`keeps_pods_apart`]), or its number of
+/// replicas, if more may. `nodes` are all nodes but those that are drained. None if it would not be restarted anyway: nodes are
+/// looked at only where [`judge`] needs them, because there may be thousands.
+pub fn nodes_for_replacements<'a, N: CandidateNode + 'a>(
+    workload: &Workload,
+    nodes: impl IntoIterator<Item = &'a N>,
+) -> Option<i32> {
+    let deployment = workload.deployment.as_deref()?;
+    let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    let is_restarted = rollout_obstacle(deployment).is_none()
+        && rollout_under_way(workload.revision, deployment).is_none()
+        && spec_obstacle(deployment).is_none();
+    // A Deployment with claims is not restarted, so no volume binds the replacements to nodes.
+    let is_fit = |node: &&N| node_fit::check_spec(template, &[], *node).is_ok();
+    let enough = usize::try_from(replicas(deployment)).ok().filter(|_| is_restarted)?;
+    i32::try_from(nodes.into_iter().filter(is_fit).take(enough).count()).ok()
 }
 
 /// Whether a pod that replaces this one may be on the cordoned node again. It would be replaced without end.

@@ -1,5 +1,6 @@
 //! Which Deployments can surge, and how far they are.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::*;
@@ -122,27 +123,27 @@ fn a_replica_set_without_a_deployment_cannot_surge() {
     assert_eq!(deployment_of(&set(owner("argoproj.io/v1alpha1", "Rollout", true))), None);
 }
 
-/// Whether pods on these nodes keep a replacement off the nodes in service, if the template of the Deployment has this spec.
-fn kept_apart(spec: &Value, on: &[(&str, Value)], nodes: &[(&str, Value)]) -> bool {
-    let labels = json!({"app": "web"});
-    let template = json!({"metadata": {"labels": labels}, "spec": spec});
-    let pod = |(node, status): &(&str, Value)| {
-        let mut pod = json!({"metadata": {"namespace": "shop", "name": format!("web-{node}"), "uid": node, "labels": labels},
-            "spec": {"nodeName": node}, "status": {"phase": "Running"}});
-        merge(&mut pod, status);
-        Arc::new(serde_json::from_value(pod).unwrap())
-    };
+/// Why a Deployment is not restarted whose template has this spec, if it has so many replicas and these nodes are left.
+fn obstacle_of(spec: &Value, replicas: i32, nodes: &[(&str, Value)]) -> Option<String> {
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
     let node = |(name, spec): &(&str, Value)| -> Node {
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec, "status": ready})).unwrap()
     };
-    let mut workload = workload(&json!({"spec": {"template": template}}), 3);
-    workload.pods = on.iter().map(pod).collect();
-    workload.is_kept_apart = is_kept_apart(&workload, nodes.iter().map(node));
-    let found = word(&judge(&DrainPod::default(), &workload));
-    assert_eq!(found, if workload.is_kept_apart { "KeptApart" } else { "Required" });
-    assert!(!workload.is_kept_apart || keeps_pods_apart(workload.deployment.as_ref().unwrap()));
-    workload.is_kept_apart
+    let nodes: Vec<Node> = nodes.iter().map(node).collect();
+    let status = json!({"replicas": replicas, "updatedReplicas": replicas});
+    let mut workload =
+        workload(&json!({"spec": {"replicas": replicas, "template": template}, "status": status}), 3);
+    if keeps_pods_apart(workload.deployment.as_ref().unwrap()) {
+        workload.nodes = nodes_for_replacements(&workload, &nodes);
+    }
+    match judge(&DrainPod::default(), &workload) {
+        Surge::Impossible(block) if block.reason == SurgeObstacle::KeptApart => Some(block.message),
+        judged => {
+            assert_eq!(judged, Surge::Required);
+            None
+        }
+    }
 }
 
 fn apart(extra: &Value) -> Value {
@@ -158,37 +159,76 @@ fn with_port(port: &Value, host_network: bool) -> Value {
 }
 
 #[test]
-fn a_deployment_is_not_restarted_if_its_pods_keep_each_replacement_off_all_nodes() {
+fn a_deployment_whose_pods_must_be_on_different_nodes_is_restarted_only_if_there_is_a_node_for_each_replacement()
+ {
     let plain = || json!({});
-    let on = |nodes: [&'static str; 3]| nodes.map(|node| (node, json!({})));
-    let in_service = [("n2", plain()), ("n3", plain())];
-    let full = on(["n1", "n2", "n3"]);
+    let two = [("n2", plain()), ("n3", plain())];
     let port = json!({"containerPort": 80, "hostPort": 80});
     for (spec, expected) in [
         (apart(&json!({})), true),
+        (apart(&json!({"labelSelector": {}})), true),
+        // The old pods do not concern it, but each replacement needs a node.
+        (apart(&json!({"matchLabelKeys": ["pod-template-hash"]})), true),
         (with_port(&port, false), true),
         (with_port(&json!({"containerPort": 80}), true), true),
         (with_port(&json!({"containerPort": 80}), false), false),
         (json!({"containers": []}), false),
         (apart(&json!({"topologyKey": "topology.kubernetes.io/zone"})), false),
         (apart(&json!({"labelSelector": {"matchLabels": {"app": "other"}}})), false),
+        (apart(&json!({"mismatchLabelKeys": ["app"]})), false),
         (apart(&json!({"namespaces": ["elsewhere"]})), false),
-        // It concerns only the pods of the new revision.
-        (apart(&json!({"matchLabelKeys": ["pod-template-hash"]})), false),
     ] {
-        assert_eq!(kept_apart(&spec, &full, &in_service), expected, "{spec}");
+        assert_eq!(obstacle_of(&spec, 3, &two).is_some(), expected, "{spec}");
+        assert_eq!(obstacle_of(&spec, 2, &two), None, "a node for each is enough: {spec}");
     }
-    let free = [("n2", plain()), ("n3", plain()), ("n4", plain())];
-    assert!(!kept_apart(&apart(&json!({})), &full, &free));
+    let spec = apart(&json!({}));
+    let three = [("n2", plain()), ("n3", plain()), ("n4", plain())];
+    assert_eq!(obstacle_of(&spec, 3, &three), None);
     let cordoned = [("n2", plain()), ("n3", plain()), ("n4", json!({"unschedulable": true}))];
-    assert!(kept_apart(&apart(&json!({})), &full, &cordoned));
-    let none = [("n2", json!({"unschedulable": true}))];
-    assert!(!kept_apart(&apart(&json!({})), &full, &none), "something else keeps the replacement off");
-    let leaving = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    let finished = json!({"status": {"phase": "Failed"}});
-    for state in [leaving, finished] {
-        let pods = [("n1", plain()), ("n2", plain()), ("n3", state)];
-        assert!(!kept_apart(&apart(&json!({})), &pods, &in_service), "its node will be free");
+    assert_eq!(
+        obstacle_of(&spec, 3, &cordoned).as_deref(),
+        Some(
+            "the 3 pods of Deployment web must be on different nodes, and only 2 other nodes can take their replacements"
+        )
+    );
+    assert_eq!(
+        obstacle_of(&spec, 3, &cordoned[1..]).as_deref(),
+        Some(
+            "the 3 pods of Deployment web must be on different nodes, and only 1 other node can take one of their replacements"
+        )
+    );
+    assert_eq!(obstacle_of(&spec, 3, &cordoned[2..]), None, "something else keeps the replacements off");
+    assert_eq!(obstacle_of(&spec, 1, &cordoned[2..]), None, "it has no other pod");
+}
+
+/// Ends a rollout in each order that the `ReplicaSet` may choose. Returns whether it may leave an old pod on a node that takes
+/// no replacement: the first `old` nodes have a pod, and those from `fit` on take replacements.
+fn may_leave_a_pod(old: &[usize], new: &[usize], fit: std::ops::Range<usize>) -> bool {
+    let is_free = |node: &usize| !old.contains(node) && !new.contains(node);
+    match fit.clone().find(is_free) {
+        None => old.iter().any(|node| !fit.contains(node)),
+        Some(free) => (0..old.len()).any(|ended| {
+            let mut left = old.to_vec();
+            left.remove(ended);
+            may_leave_a_pod(&left, &[new, &[free]].concat(), fit.clone())
+        }),
+    }
+}
+
+#[test]
+fn with_a_node_for_each_replacement_each_pod_leaves_its_node_whichever_the_rollout_ends_first() {
+    for replicas in 1..6 {
+        for drained in 1..=replicas {
+            for nodes in drained + 1..8 {
+                let (old, fit): (Vec<usize>, _) = ((0..replicas).collect(), drained..nodes);
+                let count = i32::try_from(fit.len()).unwrap();
+                // Old pods have nodes.
+                if nodes >= replicas {
+                    let has_too_few = has_too_few_nodes(count, i32::try_from(replicas).unwrap());
+                    assert_eq!(may_leave_a_pod(&old, &[], fit), has_too_few, "{replicas} {drained} {nodes}");
+                }
+            }
+        }
     }
 }
 

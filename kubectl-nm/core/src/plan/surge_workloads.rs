@@ -10,7 +10,9 @@ use kube::api::ListParams;
 use kube::core::Selector;
 use nm_shared::cluster::pod::ReceivedPod;
 use nm_shared::drain::budget_allowance::Budgets;
-use nm_shared::drain::surge::{Workload, WorkloadKey, WorkloadState, deployment_of, is_kept_apart, revision};
+use nm_shared::drain::surge::{
+    Workload, WorkloadKey, WorkloadState, deployment_of, keeps_pods_apart, nodes_for_replacements, revision,
+};
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
@@ -45,15 +47,17 @@ pub(crate) async fn read(
     Ok(workloads)
 }
 
-/// The same with whether other pods keep replacements off the `nodes` that are left.
+/// The same with how many of the `nodes` that are left may take the replacements of Deployments that keep their pods apart.
 pub(crate) fn with_nodes_left(
     workloads: &HashMap<WorkloadKey, WorkloadState>,
     nodes: &[&Node],
 ) -> HashMap<WorkloadKey, WorkloadState> {
     let mut workloads = workloads.clone();
     for state in workloads.values_mut() {
-        if let WorkloadState::Known(workload) = state {
-            workload.is_kept_apart = is_kept_apart(workload, nodes.iter().copied());
+        if let WorkloadState::Known(workload) = state
+            && workload.deployment.as_deref().is_some_and(keeps_pods_apart)
+        {
+            workload.nodes = nodes_for_replacements(workload, nodes.iter().copied());
         }
     }
     workloads
@@ -80,5 +84,5 @@ async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Erro
     };
     let pods = pods.into_iter().map(|received| Arc::new(received.pod)).collect();
     let deployment = deployment.map(Arc::new);
-    Ok(Workload { revision: revision(&set), deployment, pods, is_kept_apart: false })
+    Ok(Workload { revision: revision(&set), deployment, pods, nodes: None })
 }
