@@ -5,13 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{
-    ContainerPort, Node, NodeSelector, Pod, PodAffinityTerm, PodSpec, PodTemplateSpec,
-};
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodAffinityTerm, PodSpec, PodTemplateSpec};
 use kube::core::{Selector, SelectorExt};
-
-use crate::cluster::node;
-use crate::cluster::node_fit;
 
 /// The label whose values differ from node to node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -53,18 +48,6 @@ pub fn keeps_apart(template: &PodTemplateSpec, namespace: Option<&str>) -> bool 
     let concerned = terms(spec).filter(|term| term.mismatch_label_keys.is_none());
     let mut selectors = concerned.filter_map(|term| repelled(term, namespace));
     selectors.any(|selector| selector.matches(labels)) || !host_ports(spec).is_empty()
-}
-
-/// Whether there are nodes that `pod` fits, and other pods keep it off each of them: its node is taken.
-pub fn is_kept_apart<'a>(
-    pod: &Pod,
-    volumes: &[&NodeSelector],
-    nodes: impl IntoIterator<Item = &'a Node>,
-    is_taken: impl Fn(&str) -> bool,
-) -> bool {
-    let mut fitting =
-        nodes.into_iter().filter(|node| node_fit::check(pod, volumes, *node).is_ok()).peekable();
-    fitting.peek().is_some() && fitting.all(|node| is_taken(node::name(node)))
 }
 
 fn terms(spec: &PodSpec) -> impl Iterator<Item = &PodAffinityTerm> {

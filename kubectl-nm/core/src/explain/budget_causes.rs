@@ -19,6 +19,7 @@ use crate::explain::deletions;
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
 use crate::explain::owner::owner_of;
 use crate::explain::remedy::in_short;
+use crate::explain::unsatisfiable_budget::Apart;
 use crate::maintenance::{State, node, status};
 use crate::terminal::text::{counted, first_names};
 
@@ -29,6 +30,8 @@ struct Kept<'a> {
     message: &'a str,
     /// Whether the message also explains why a pod is not replaced first.
     is_not_surged: bool,
+    /// Whether that is because there are too few nodes for pods that must be on different ones.
+    is_kept_apart: bool,
     pods: Vec<PodReference>,
     times: Vec<Timestamp>,
     refusals: i32,
@@ -63,7 +66,9 @@ pub(super) fn blocked(
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
         let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, &pod.message));
         of_budget.add(pod.reference(), pod.since.0);
-        of_budget.is_not_surged |= pod.facts.surge.is_some();
+        let surge = pod.facts.surge.as_ref();
+        of_budget.is_not_surged |= surge.is_some();
+        of_budget.is_kept_apart |= surge.is_some_and(|surge| surge.reason == SurgeObstacle::KeptApart);
         of_budget.refusals = of_budget.refusals.saturating_add(pod.attempts);
     }
     causes(maintenance, kept.into_values(), facts, kubectl, now)
@@ -105,6 +110,7 @@ impl<'a> Kept<'a> {
             numbers,
             message,
             is_not_surged: false,
+            is_kept_apart: false,
             pods,
             times: Vec::new(),
             refusals: 0,
@@ -169,6 +175,9 @@ fn causes<'a>(
                 never.is_surge_set = drain.surge != SurgePolicy::Never;
                 // nm-reconciler has tried.
                 never.surge = never.surge.filter(|_| !never.is_surge_set || !kept.is_not_surged);
+                if kept.is_kept_apart && !matches!(facts.nodes, Some(Ok(_))) {
+                    never.apart = Apart::TooFewNodes;
+                }
             }
             // Without facts, the causes may differ.
             let at = groups.iter().position(|(known, _)| cause.is_some() && *known == cause);

@@ -9,8 +9,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::reference_in;
-use nm_shared::cluster::pod_exclusion;
+use nm_shared::cluster::pod_exclusion::Exclusion;
+use nm_shared::drain::surge;
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
@@ -18,7 +20,9 @@ use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
-use crate::explain::unsatisfiable_budget::{NeedsReady, NeverAllows, SurgeGrant, demand, with_one_pod};
+use crate::explain::unsatisfiable_budget::{
+    Apart, NeedsReady, NeverAllows, SurgeGrant, demand, with_one_pod,
+};
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +137,7 @@ pub fn first_causes(
             _ => Vec::new(),
         };
         let kept: Vec<&Pod> = pods.iter().filter(is_kept).collect();
-        ends.push(without_a_node(end, &kept, facts));
+        ends.push(without_a_node(end, &kept, pods, facts));
         return Some(ends);
     }
     if let Err(unseen) = &guarded.pods {
@@ -237,7 +241,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
             is_unmanaged: are_unmanaged(),
             needs_ready: None,
             no_node: None,
-            is_kept_apart: false,
+            apart: Apart::Enough,
         };
         return Some(FirstCause::NeverAllows(never).into());
     }
@@ -248,12 +252,12 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
 /// replacement.
 ///
 /// The budget may guard pods of several workloads, each with nodes of its own.
-fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> ChainEnd {
+fn without_a_node(mut end: ChainEnd, kept: &[&Pod], pods: &[Pod], facts: &ClusterFacts) -> ChainEnd {
     if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes)
         && !never.is_unmanaged
     {
-        never.is_kept_apart = kept.iter().all(|pod| is_kept_apart(pod, nodes, facts));
-        never.surge = never.surge.filter(|_| !never.is_kept_apart);
+        never.apart = kept.iter().map(|pod| apart(pod, pods, nodes, facts)).min().unwrap_or(Apart::Enough);
+        never.surge = never.surge.filter(|_| never.apart == Apart::Enough);
         let left = kept.iter().map(|pod| NoNodeLeft::of(pod, nodes, &facts.volumes, &facts.in_maintenance));
         let mut left: Vec<NoNodeLeft> = left.collect::<Option<_>>().unwrap_or_default();
         left.dedup();
@@ -266,11 +270,21 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], facts: &ClusterFacts) -> Cha
     end
 }
 
-/// Whether each node in service that a pod fits has another pod of its workload, or one with its port, that keeps it away.
-fn is_kept_apart(pod: &Pod, nodes: &[Node], facts: &ClusterFacts) -> bool {
+/// Whether there is a node in service for each replacement, if no two of `pods` that are of the workload of `pod` may be on one.
+fn apart(pod: &Pod, pods: &[Pod], nodes: &[Node], facts: &ClusterFacts) -> Apart {
     let (accessible, taken) = (facts.volumes.node_selectors(pod), taken_nodes(pod, facts));
     let in_service = nodes.iter().filter(|node| !facts.in_maintenance.contains(node::name(node)));
-    pod_exclusion::is_kept_apart(pod, &accessible, in_service, |node| taken.contains(node))
+    let fitting: Vec<&Node> =
+        in_service.filter(|node| node_fit::check(pod, &accessible, *node).is_ok()).collect();
+    if !fitting.is_empty() && fitting.iter().all(|node| taken.contains(node::name(node))) {
+        return Apart::AllTaken;
+    }
+    let owner = owner_of(pod);
+    let is_replica = |other: &&Pod| other.metadata.deletion_timestamp.is_none() && owner_of(other) == owner;
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let has_too_few =
+        surge::has_too_few_nodes(count(fitting.len()), count(pods.iter().filter(is_replica).count()));
+    if has_too_few && Exclusion::of(pod).excludes(pod) { Apart::TooFewNodes } else { Apart::Enough }
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.

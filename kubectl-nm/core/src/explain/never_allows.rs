@@ -4,7 +4,7 @@
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
-use crate::explain::unsatisfiable_budget::{Demand, NeedsReady, NeverAllows, SurgeGrant};
+use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
 
@@ -104,11 +104,15 @@ impl Words<'_> {
         let (setting, mut commands) = self.changed_budgets(never);
         let mut advice =
             format!("Set {setting}: one of its {} pods at a time may then be unavailable", never.pods);
-        if never.is_kept_apart {
-            advice.push_str(
-                ", and is missing until its node is back in service: pods on the other nodes keep its replacement away",
-            );
-        }
+        advice.push_str(match never.apart {
+            Apart::Enough => "",
+            Apart::TooFewNodes => {
+                ", and may be missing until its node is back in service: there are too few other nodes for all pods"
+            }
+            Apart::AllTaken => {
+                ", and is missing until its node is back in service: pods on the other nodes keep its replacement away"
+            }
+        });
         if never.is_unmanaged {
             advice = format!(
                 "Set {setting}: one of its {} pods may then leave, and no controller replaces it",

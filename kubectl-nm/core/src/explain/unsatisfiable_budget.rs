@@ -28,8 +28,19 @@ pub struct NeverAllows {
     pub needs_ready: Option<NeedsReady>,
     /// Why its pod cannot be replaced on another node, if that is known.
     pub no_node: Option<NoNodeLeft>,
-    /// Whether other pods keep a replacement of its pod from all nodes in service.
-    pub is_kept_apart: bool,
+    /// Whether there are nodes for pods that must be on different nodes.
+    pub apart: Apart,
+}
+
+/// Whether pods that must be on different nodes, or that need a port of the host, have nodes for their replacements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Apart {
+    /// They need not, or as many nodes in service as there are pods can take them, or the nodes are not known.
+    Enough,
+    /// Fewer nodes in service than there are pods can take them.
+    TooFewNodes,
+    /// Each node in service that can take a replacement has a pod that keeps it away.
+    AllTaken,
 }
 
 /// The pods of a budget that have to be Ready.

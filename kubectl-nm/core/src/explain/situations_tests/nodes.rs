@@ -412,22 +412,53 @@ fn a_budget_of_several_workloads_with_one_pod_each_is_not_changed_without_their_
     assert_eq!(sets.commands, ["kubectl -n shop edit pdb web"]);
 }
 
-#[test]
-fn no_surge_is_advised_where_each_node_has_a_pod_that_keeps_the_replacement_away() {
-    let mut apart = never("minAvailable", json!(2), 2);
+/// A budget that never allows an eviction of so many pods, which must be on different nodes.
+fn apart(pods: i32) -> Situation {
+    let mut apart = never("minAvailable", json!(pods), pods);
     let term =
         json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}});
     for pod in &mut apart.pods {
         pod["spec"]["affinity"] =
             json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term.clone()]}});
     }
-    let with = |nodes: Vec<Value>| only(Situation { nodes, ..apart.clone() }.causes());
+    apart
+}
+
+const MAY_BE_MISSING: &str = "Set minAvailable to 2: one of its 3 pods at a time may then be unavailable, and may be missing until its \
+                              node is back in service: there are too few other nodes for all pods";
+
+#[test]
+fn no_surge_is_advised_where_each_node_has_a_pod_that_keeps_the_replacement_away() {
+    let with = |nodes: Vec<Value>| only(Situation { nodes, ..apart(2) }.causes());
     let full = with(vec![cordoned("n1"), node("n2", json!({}))]);
     let expected = "Set minAvailable to 1: one of its 2 pods at a time may then be unavailable, and is missing until its node is back in \
                     service: pods on the other nodes keep its replacement away";
     assert_eq!((full.advice.as_str(), full.commands.len()), (expected, 1), "{full:#?}");
     let free = with(vec![cordoned("n1"), node("n2", json!({})), node("n3", json!({}))]);
     assert!(free.commands.iter().any(|command| command.contains("WhenBlocked")), "{free:#?}");
+}
+
+#[test]
+fn no_surge_is_advised_where_there_is_no_node_for_each_replacement() {
+    let with = |free: &[&str]| {
+        let others = free.iter().map(|name| node(name, json!({})));
+        let nodes = [cordoned("n1"), cordoned("n2")].into_iter().chain(others).collect();
+        only(Situation { nodes, in_maintenance: vec!["n1", "n2"], ..apart(3) }.causes())
+    };
+    let two = with(&["n3", "n4"]);
+    assert_eq!((two.advice.as_str(), two.commands.len()), (MAY_BE_MISSING, 1), "{two:#?}");
+    let three = with(&["n3", "n4", "n5"]);
+    assert!(three.commands.iter().any(|command| command.contains("WhenBlocked")), "{three:#?}");
+}
+
+#[test]
+fn a_pod_that_may_be_missing_after_its_eviction_is_named_even_if_nodes_cannot_be_read() {
+    let mut status = blocked_status("shop");
+    status["blockedPods"][0]["surge"] = json!({"reason": "KeptApart", "deployment": "web"});
+    let mut object = with_status("n1", status);
+    object.spec.drain = Some(parse(&json!({"surge": "WhenBlocked"})));
+    let cause = only(explained(&object, &ClusterFacts { nodes: None, ..apart(3).facts() }));
+    assert_eq!((cause.advice.as_str(), cause.commands.len()), (MAY_BE_MISSING, 1), "{cause:#?}");
 }
 
 #[test]
