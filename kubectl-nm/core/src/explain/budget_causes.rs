@@ -271,7 +271,7 @@ impl Group<'_> {
             advice,
             commands,
             outlook: Outlook::of(passes),
-            common: cause.cloned().map(CommonGround::FirstCause),
+            common: cause.map(|cause| CommonGround::FirstCause(Box::new(cause.clone()))),
             ..Cause::of_times(self.kept.iter().flat_map(|kept| kept.times.iter().copied()))
         }
     }

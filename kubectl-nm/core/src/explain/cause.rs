@@ -65,7 +65,7 @@ impl Outlook {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommonGround {
     /// The end of the chain behind budgets.
-    FirstCause(FirstCause),
+    FirstCause(Box<FirstCause>),
     /// What blocks pods.
     Blocker(BlockReason, String),
     /// The workload that is down, with its namespace.
