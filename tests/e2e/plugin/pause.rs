@@ -85,7 +85,8 @@ async fn a_maintenance_is_planned_and_begins_when_it_is_resumed() {
         ),
     );
     let all = run(&["resume", "--all", "--yes"]).await;
-    all.expect(0, &format!("node/{a} maintenance resumed\nnode/{b} maintenance resumed\n"), "");
+    let starts = format!("node/{a} planned maintenance starts\nnode/{b} planned maintenance starts\n");
+    all.expect(0, &starts, "no schedulable node is left in the cluster\n");
     for name in [a, b] {
         until_drained(&cluster, name).await;
     }

@@ -27,7 +27,7 @@ async fn a_roll_that_is_killed_at_its_last_node_is_continued_and_the_node_is_in_
         if step == "Soaking" {
             assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, None, "it is in service");
             let explained = plugin(&cluster, &["explain", node]).await.ok();
-            let expected = format!("back in service; roll {name} checks that ");
+            let expected = format!("back in service; the checks of roll {name} are not done");
             assert!(explained.stdout.contains(&expected), "{explained:?}");
         }
         let mut resumed = RunningRoll::resume(&cluster, &name, &["--run", "echo acts", "--take-over"]);
