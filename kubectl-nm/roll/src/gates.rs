@@ -327,7 +327,7 @@ impl Gates<'_> {
         let why = match view {
             None => "it does not exist",
             // A node that reboots is not Ready for a while, and one that is off stays so.
-            Some(view) if needs_reboot && view.ready_since.is_none() => {
+            Some(view) if needs_reboot && view.is_known() && view.ready_since.is_none() => {
                 "it has not rebooted, and is not Ready"
             }
             Some(_) if needs_reboot => "it has not rebooted",
