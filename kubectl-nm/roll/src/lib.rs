@@ -4,7 +4,8 @@
 //! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
 //! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
-//! [`halted`] says what to do about a roll that has halted, and [`unfinished`] what it leaves. [`store`] changes a roll from outside. A Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
+//! [`halted`] says what to do about a roll that has halted, and [`unfinished`] what it leaves. [`store`] changes a roll from outside. A
+//! Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
 
 pub mod absence;
 mod action_gates;

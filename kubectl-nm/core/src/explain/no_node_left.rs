@@ -65,18 +65,19 @@ impl NoNodeLeft {
         let is_unselected = |node: &&Node| node_fit::check(pod, &[], &ready(node)) == Err(Unfit::NotSelected);
         let selects_them = !others.is_empty() && others.iter().all(is_unselected);
         let (ours, cordoned): (Vec<&Node>, Vec<&Node>) = fitting.into_iter().partition(is_ours);
-        let names = |nodes: Vec<&Node>| nodes.into_iter().map(|node| node::name(node).to_owned()).collect();
-        let (in_maintenance, cordoned): (BTreeSet<String>, BTreeSet<String>) = (names(ours), names(cordoned));
+        let names = |nodes: Vec<&Node>| -> BTreeSet<String> {
+            nodes.into_iter().map(|node| node::name(node).to_owned()).collect()
+        };
+        let (in_maintenance, cordoned) = (names(ours), names(cordoned));
         let selection = if selects_them {
             Selection::of(pod)
         } else {
             Selection::of_volumes(pod, &others, volumes, &accessible)
         };
-        let of_nodes = |are_told: &dyn Fn(&&&Node) -> bool| -> BTreeSet<String> {
-            barred.iter().filter(are_told).map(|node| node::name(node).to_owned()).collect()
-        };
-        let away = of_nodes(&|node| is_ours(node) && !node::is_ready(node) && fits(&ready(node)));
-        let unready = of_nodes(&|node| !is_ours(node) && !node::is_ready(node) && fits(&recovered(node)));
+        let off = barred.iter().copied().filter(|node| !node::is_ready(node));
+        let (ours_off, others_off): (Vec<&Node>, Vec<&Node>) = off.partition(is_ours);
+        let away = names(ours_off.into_iter().filter(|node| fits(&ready(node))).collect());
+        let unready = names(others_off.into_iter().filter(|node| fits(&recovered(node))).collect());
         let mut reasons: BTreeMap<Unfit, BTreeSet<String>> = BTreeMap::new();
         // Those of the control plane are expected to have a taint.
         let is_told = |node: &&Node| selection.is_some() || !node::is_control_plane(node);

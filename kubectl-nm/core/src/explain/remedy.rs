@@ -173,8 +173,8 @@ pub(super) fn never_ends(pods: &str, be: &str, node: &str) -> String {
 
 fn node_is_off() -> String {
     format!(
-        "Only if you have verified that the machine is off, and not merely unreachable, add the taint {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute: \
-         Kubernetes then force-deletes the node's pods that do not tolerate it and detaches their volumes. Remove the taint \
+        "Only if you have verified that the machine is off, and not merely unreachable, add the taint \
+         {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute: Kubernetes then force-deletes the node's pods that do not tolerate it and detaches their volumes. Remove the taint \
          once the node is back"
     )
 }
