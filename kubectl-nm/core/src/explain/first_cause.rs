@@ -369,7 +369,7 @@ fn by_pods(
 /// The end of the chain behind a pod that is not Ready.
 fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option<Unseen>) {
     let obstacle = match (&unready.obstacle, node_of(unready.pod)) {
-        (Obstacle::Terminating, Some(node)) if facts.is_silent(node) => Obstacle::SilentNode(node.to_owned()),
+        (Obstacle::Terminating, Some(node)) if facts.is_silent(node) => Obstacle::NeverEnds(node.to_owned()),
         (obstacle, _) => obstacle.clone(),
     };
     if unready.is_kept {

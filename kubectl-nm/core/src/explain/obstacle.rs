@@ -77,6 +77,8 @@ pub enum Obstacle {
     SilentNode(String),
     /// It is being deleted.
     Terminating,
+    /// The same, and its node does not report that it has ended.
+    NeverEnds(String),
     /// It has ended for good and will not be Ready again.
     Ended(String),
     /// An init container runs.
@@ -218,6 +220,7 @@ impl Obstacle {
             | Self::CrashLoop { .. }
             | Self::ContainerCreation { .. }
             | Self::Terminating
+            | Self::NeverEnds(_)
             | Self::Ended(_)
             | Self::Unscheduled => false,
         }
@@ -243,6 +246,7 @@ impl Obstacle {
             | Self::ReadinessGates(_)
             | Self::SilentNode(_)
             | Self::Terminating
+            | Self::NeverEnds(_)
             | Self::Ended(_) => false,
         }
     }

@@ -115,13 +115,11 @@ impl Words<'_> {
                     gates.join(", ")
                 )
             }
-            Obstacle::SilentNode(node) if self.subjects.iter().any(|subject| subject.deadline.is_some()) => {
-                never_ends(&pods, be, node)
-            }
             Obstacle::SilentNode(node) => {
                 format!("{pods} {be} not Ready, because node {node} does not report")
             }
             Obstacle::Terminating => self.terminating(),
+            Obstacle::NeverEnds(node) => never_ends(&pods, be, node),
             Obstacle::Ended(reason) => format!("{pods} {be} finished ({reason}) and not replaced"),
             Obstacle::InitContainer(container) => {
                 format!("{}: init container {container} runs", self.starting())
@@ -212,7 +210,7 @@ impl Words<'_> {
                 ("Wait until it has started; its log shows how far it is", logs(container, ""))
             }
             Obstacle::ReadinessGates(_) => ("The controllers of the gates have to confirm them", describe()),
-            Obstacle::SilentNode(node) => (
+            Obstacle::SilentNode(node) | Obstacle::NeverEnds(node) => (
                 "Make the node Ready",
                 vec![format!("{} describe node {}", self.kubectl, shell_quoted(node))],
             ),

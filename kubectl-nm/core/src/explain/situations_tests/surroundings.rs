@@ -179,6 +179,8 @@ fn a_pod_that_terminates_on_a_node_that_is_off_is_not_waited_for_on_another_node
         let causes = explained(&with_status("n1", blocked_status("shop")), &facts);
         let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
         assert_eq!((cause.what[1].as_str(), cause.commands[0].as_str()), (what, command));
+        let waiting = explained(&waiting_for_their_turn(), &facts);
+        assert_eq!(waiting[0].outlook == Outlook::WillBlock, status == "Unknown", "{waiting:#?}");
     }
 }
 
