@@ -5,7 +5,7 @@ use nm_core::maintenance::State;
 
 use crate::gates::{has_rebooted, is_ready};
 use crate::observed::NodeView;
-use crate::record::{HaltCause, RollNode, RollRecord, Step};
+use crate::record::{Halt, HaltCause, RollNode, RollRecord, Step};
 use crate::settings::RollSettings;
 
 /// What has become of the node that halted a roll, so that the roll continues with it when it is resumed.
@@ -22,6 +22,12 @@ pub enum ByNow {
     },
     /// It is Ready.
     Ready,
+}
+
+/// `halted: the drain of node n2 failed; by now, node n2 is drained`.
+pub fn halted_words(halt: &Halt, by_now: Option<ByNow>) -> String {
+    let by_now = by_now.map(|by_now| format!("; {}", by_now.words(&halt.node))).unwrap_or_default();
+    format!("halted: {}{by_now}", halt.message)
 }
 
 impl ByNow {

@@ -130,7 +130,7 @@ pub fn job_log(kubectl: &str, namespace: &str, name: &str) -> String {
 }
 
 /// The node whose command has failed, and when the command began.
-pub fn failed_command(roll: &Roll, node: &RollNode) -> Option<(String, Timestamp)> {
+fn failed_command(roll: &Roll, node: &RollNode) -> Option<(String, Timestamp)> {
     node.record.failed_action()?;
     roll.settings.runs_command(node.record.step).then(|| (node.node().to_owned(), node.record.since))
 }

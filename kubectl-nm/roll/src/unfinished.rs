@@ -24,20 +24,18 @@ impl UnfinishedNode {
     fn of(node: &RollNode, record: &RollRecord, expects_reboot: bool) -> Self {
         let step = node.record.step;
         let has_halted = record.halt.as_ref().is_some_and(|halt| halt.node == node.node());
-        let has_failed = node.record.failed_action().is_some();
-        // The reboot that it was to cause may have ended its pod.
-        let has_failed_job =
-            matches!(&node.record.action, Some(action) if matches!(action.state, ActionState::JobFailed(_)));
+        let failed = node.record.failed_action().map(|action| &action.state);
         let awaits_reboot = expects_reboot
             && match step {
                 Step::Rejoining => has_halted && node.record.action.is_some(),
-                Step::Acting => has_failed_job,
+                // The reboot that it was to cause may have ended the pod of its Job.
+                Step::Acting => matches!(failed, Some(ActionState::JobFailed(_))),
                 _ => false,
             };
         Self {
             node: node.node().to_owned(),
             step: Some(step),
-            runs_again: has_failed && !awaits_reboot,
+            runs_again: failed.is_some() && !awaits_reboot,
             awaits_reboot,
         }
     }

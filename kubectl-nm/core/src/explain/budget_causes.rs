@@ -200,12 +200,12 @@ fn causes<'a>(
     groups.sort_by_key(|(cause, _)| matches!(cause, Some(FirstCause::NeverAllows(_))));
     let restarted: Vec<BTreeSet<String>> =
         groups.iter().map(|(cause, group)| group.restarted(cause.as_ref(), facts)).collect();
-    let told = |(at, (cause, group)): (usize, (Option<FirstCause>, Group<'_>))| {
-        let others: BTreeSet<&String> = restarted.iter().flatten().collect();
-        let others = others.into_iter().filter(|name| !restarted[at].contains(*name)).cloned();
-        group.cause(cause.as_ref(), &others.collect::<Vec<_>>(), maintenance, facts, kubectl, now)
+    let all: BTreeSet<&String> = restarted.iter().flatten().collect();
+    let told = |((cause, group), own): ((Option<FirstCause>, Group<'_>), &BTreeSet<String>)| {
+        let others: Vec<String> = all.iter().copied().filter(|name| !own.contains(*name)).cloned().collect();
+        group.cause(cause.as_ref(), &others, maintenance, facts, kubectl, now)
     };
-    groups.into_iter().enumerate().map(told).collect()
+    groups.into_iter().zip(&restarted).map(told).collect()
 }
 
 impl Kept<'_> {

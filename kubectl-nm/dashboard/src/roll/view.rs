@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use nm_core::args::duration::{age, show};
 use nm_core::maintenance::roll::paused_words;
 use nm_core::terminal::text::{counted, harmless};
+use nm_roll::by_now::halted_words;
 use nm_roll::decide::{NodeProgress, ReadyTime, RollState};
 use nm_roll::report::estimate_text;
 use nm_shared::PodCounts;
@@ -217,8 +218,7 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => {
             let by_now = model.rows.iter().find_map(|row| row.progress.by_now);
-            let by_now = by_now.map(|by_now| format!("; {}", by_now.words(&halt.node))).unwrap_or_default();
-            (format!("halted: {}{by_now}", halt.message), Tone::Bad)
+            (halted_words(halt, by_now), Tone::Bad)
         }
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),

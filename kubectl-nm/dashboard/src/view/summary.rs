@@ -108,12 +108,11 @@ fn facts(
     let metadata = model.fleet.node(&open.name);
     let holds = |type_| maintenance.and_then(|object| condition(object, type_));
     let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
-    let by_node =
-        || metadata.and_then(|metadata| metadata.details.as_ref()).map(|details| details.cordon.is_some());
+    let details = metadata.and_then(|metadata| metadata.details.as_ref());
     // Without a maintenance, only the node shows it, which is not always read.
     let is_cordoned = match maintenance {
         Some(maintenance) => Some(cordoned_since(maintenance).is_some()),
-        None => by_node(),
+        None => details.map(|details| details.cordon.is_some()),
     };
     let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
         Some(true) => " (was schedulable)",

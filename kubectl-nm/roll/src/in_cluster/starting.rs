@@ -116,20 +116,19 @@ fn shown(roll: &str, job: &Value, pods: &[Value]) -> RollJob {
             is_image: is_about_image(pod),
         };
     }
+    // A pod that was evicted counts as failed.
+    let ended = job["status"]["failed"].as_u64().unwrap_or(0);
+    if ended == 0 {
+        return RollJob::Starting(format!("{title} is starting"));
+    }
+    let again = format!("{title} is starting again: {ended} of its pods failed or were evicted");
     let has_pod =
         pods.iter().any(|pod| pod["status"]["phase"] == "Pending" || pod["status"]["phase"] == "Running");
-    RollJob::Starting(match job["status"]["failed"].as_u64() {
-        None | Some(0) => format!("{title} is starting"),
-        Some(ended) if has_pod => {
-            format!("{title} is starting again: {ended} of its pods failed or were evicted")
-        }
-        // A pod that was evicted counts as failed.
-        Some(ended) => format!(
-            "{title} is starting again: {ended} of its pods failed or were evicted, so Kubernetes waits up to {} before it creates \
-             the next",
-            age(back_off_seconds(ended))
-        ),
-    })
+    if has_pod {
+        return RollJob::Starting(again);
+    }
+    let wait = age(back_off_seconds(ended));
+    RollJob::Starting(format!("{again}, so Kubernetes waits up to {wait} before it creates the next"))
 }
 
 /// How long the Job controller waits at most before it creates the next pod of a Job of which so many have failed. Source:

@@ -21,7 +21,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::leader_check::LeaderNeed;
-use nm_roll::by_now::ByNow;
+use nm_roll::by_now::{ByNow, halted_words};
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
@@ -229,11 +229,7 @@ impl RollStatus {
                 };
                 (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
             }
-            (Some(halt), ..) => {
-                let by_now = by_now(&progress).map(|by_now| format!("; {}", by_now.words(&halt.node)));
-                let by_now = by_now.unwrap_or_default();
-                (StatusWord::Halted, format!("halted: {}{by_now}", halt.message))
-            }
+            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress))),
             (None, None, _) if record.paused => {
                 (StatusWord::Paused, paused_words(record.pause.as_ref(), now))
             }
