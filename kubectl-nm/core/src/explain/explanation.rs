@@ -387,6 +387,12 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
 fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let pods = waiting(maintenance, WaitReason::Order);
     let next = pods.iter().min_by_key(|pod| pod.ahead).filter(|_| State::of(maintenance) != State::Failed)?;
+    // The status does not say which pods are ahead.
+    let advice = if status(maintenance).blocked_pods.is_empty() {
+        "Wait until the pods before them have left; this shows how far they are"
+    } else {
+        "If one of the blocked pods is before them, they stay until it has left; this shows how far they are"
+    };
     Some(Cause {
         what: vec![format!(
             "The drain evicts pods in order ({}): the next of these pods is evicted after {}.",
@@ -394,7 +400,7 @@ fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
             others_of_node(next.ahead)
         )],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        advice: String::from("Wait until the pods before them have left; this shows how far they are"),
+        advice: advice.to_owned(),
         commands: vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
         outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))

@@ -432,7 +432,7 @@ fn pods_that_wait_because_of_the_order_are_a_cause_that_passes() {
     let pod = |name: &str, ahead: i32| json!({"namespace": "shop", "name": name, "reason": "Order", "since": "2026-01-02T03:04:05Z", "ahead": ahead});
     let mut status = running(40, &[]);
     status["waitingPods"] = json!([pod("db-0", 1), pod("db-1", 4)]);
-    let cause = only(&with_status("n1", status));
+    let cause = only(&with_status("n1", status.clone()));
     assert_eq!(
         cause.what,
         [
@@ -441,4 +441,13 @@ fn pods_that_wait_because_of_the_order_are_a_cause_that_passes() {
     );
     assert_eq!((cause.passes(), cause.pods), (true, vec!["shop/db-0".to_owned(), "shop/db-1".to_owned()]));
     assert_eq!(cause.commands, ["kubectl nm watch n1"]);
+    assert_eq!(cause.advice, "Wait until the pods before them have left; this shows how far they are");
+    status["blockedPods"] = json!([{"namespace": "shop", "name": "bare", "reason": "Unmanaged"}]);
+    let object = with_status("n1", status);
+    let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
+    let ordered = found.iter().find(|found| found.what == cause.what).unwrap();
+    assert_eq!(
+        ordered.advice,
+        "If one of the blocked pods is before them, they stay until it has left; this shows how far they are"
+    );
 }
