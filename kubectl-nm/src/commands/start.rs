@@ -363,7 +363,7 @@ async fn start_node(
     start::start(cluster, &wanted, args.dry_run == DryRun::Server).await
 }
 
-/// The maintenance, if it is new or has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
+/// The maintenance, if it is new or has the requested spec.
 fn check_existing(
     started: Started,
     args: &StartArgs,
@@ -371,18 +371,29 @@ fn check_existing(
     cluster: &Cluster,
 ) -> Result<Started, Error> {
     let Started { object, created: false } = started else { return Ok(started) };
-    // The roll resumes it when its turn comes.
-    if let Some(roll) = roll_name(&object).filter(|_| object.spec.suspend && !args.suspend) {
-        return Err(rolls.refusal(node(&object), roll, Timestamp::now()));
-    }
+    check_spec(&object, args, cluster).map_err(|differs| match roll_name(&object) {
+        // Its roll resumes the maintenance when its turn comes, and acts on the node once it is drained.
+        Some(roll) => rolls.refusal(node(&object), roll, Timestamp::now()),
+        None => differs,
+    })?;
+    let object = match args.dry_run {
+        // Without the metadata and the status that the cluster added.
+        DryRun::Client => NodeMaintenance::new(&object.name_any(), object.spec),
+        DryRun::None | DryRun::Server => object,
+    };
+    Ok(Started { object, created: false })
+}
+
+/// Whether a maintenance has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
+fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<(), Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
-    request.check(&object, cluster.kubectl())?;
+    request.check(object, cluster.kubectl())?;
     let annotations = object.annotations();
     if let Some(missing) = args.hook.iter().find(|hook| !annotations.contains_key(&hook.annotation())) {
         let name = object.name_any();
         let (name, owner) = (shell_quoted(&name), shell_quoted(&missing.owner));
         return Err(Error::Differs {
-            node: node(&object).to_owned(),
+            node: node(object).to_owned(),
             differences: format!("it has no hook {}", missing.name),
             remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
         });
@@ -391,17 +402,12 @@ fn check_existing(
         let (differences, command) =
             if args.suspend { ("it is not suspended", "pause") } else { ("it is suspended", "resume") };
         return Err(Error::Differs {
-            node: node(&object).to_owned(),
+            node: node(object).to_owned(),
             differences: differences.to_owned(),
-            remedy: format!("kubectl nm {command} {}{}", node(&object), cluster.flags()),
+            remedy: format!("kubectl nm {command} {}{}", node(object), cluster.flags()),
         });
     }
-    let object = match args.dry_run {
-        // Without the metadata and the status that the cluster added.
-        DryRun::Client => NodeMaintenance::new(&object.name_any(), object.spec),
-        DryRun::None | DryRun::Server => object,
-    };
-    Ok(Started { object, created: false })
+    Ok(())
 }
 
 #[cfg(test)]

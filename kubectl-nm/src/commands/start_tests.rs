@@ -200,6 +200,22 @@ async fn a_node_that_waits_for_its_turn_in_a_roll_is_left_to_the_roll() {
 }
 
 #[tokio::test]
+async fn the_drain_of_a_node_of_a_roll_is_not_to_be_changed_because_its_action_would_begin_early() {
+    let mut draining = requested("n1");
+    draining.labels_mut().insert(ROLL_LABEL.to_owned(), "kernel".to_owned());
+    let answer = move |_: &str, path: &str| match path {
+        _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n1"}})),
+        _ => list(std::slice::from_ref(&draining)),
+    };
+    for other in ["--pod-selector app=low", "--suspend", "--hook flush=team"] {
+        let (ended, printed, _) = start(&format!("n1 -y {other}"), answer.clone()).await;
+        assert_eq!(ended.unwrap(), Exit::Error);
+        assert!(printed.starts_with("error: node \"n1\" is part of roll \"kernel\"\n"), "{printed}");
+        assert!(!printed.contains("patch"), "{printed}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_of_a_roll_that_runs_is_not_told_to_resume_the_roll() {
     let mut planned = requested("n1");
     planned.spec.suspend = true;

@@ -70,3 +70,18 @@ fn a_pod_that_comes_later_does_not_lower_the_number_of_pods_that_are_gone() {
     assert_eq!(shown(&drained(), vec![late]), (2, 1, 50), "the progress is that of the medik8s operator");
     assert_eq!(shown(&drained(), vec![]), (2, 0, 100));
 }
+
+#[test]
+fn pods_that_no_longer_have_to_leave_are_not_gone() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    assert_eq!(begun.status.as_ref().unwrap().eviction_pods, 2);
+    let mut spec = serde_json::to_value(&begun).unwrap();
+    spec["spec"]["drain"] = json!({"podSelector": {"matchLabels": {"app": "low"}}});
+    let changed: NodeMaintenance = serde_json::from_value(spec).unwrap();
+    let drained = after(&changed, &decide(&changed, &cordoned(), at(10)));
+    let drained = after(&drained, &decide(&drained, &cordoned(), at(20)));
+    let status = drained.status.unwrap();
+    assert_eq!(condition(&status, "Drained"), ("True", "Drained"));
+    assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (0, 0, 100));
+}
