@@ -160,7 +160,7 @@ impl<'a> LineReporter<'a> {
         let style = if *step == Step::Planned { Style::Plain } else { Style::Busy };
         let line = timestamp(view.now).and(" ").and(format!("node/{node} ")).with(style, step.word());
         let line = if detail.is_empty() { line } else { line.and(format!(": {detail}")) };
-        Ok(self.out.data(&line)?)
+        Ok(self.out.data_with_commands(&line)?)
     }
 
     /// A node that is no longer part of the roll.

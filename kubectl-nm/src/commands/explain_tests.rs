@@ -192,7 +192,7 @@ n1: When the drain failed: shop/a has no controller that would replace it, and -
 n2: When the drain failed: shop/b, shop/c have no controller that would replace them, and --force=false keeps them.
   Nodes n1, n2.
   Blocks shop/a, shop/b, shop/c for up to 3m20s, the earliest since 2026-01-02T03:04:05Z; at least 9 evictions were refused.
-  Delete the pod if you no longer need it: no controller replaces it:
+  Delete the pod if you no longer need it: no controller replaces it, and a deletion ignores budgets:
     kubectl -n shop delete pod a
     kubectl -n shop delete pod b
     kubectl -n shop delete pod c

@@ -104,7 +104,7 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         OutputFormat::Data(format) => format.print(&document(&report), out)?,
         OutputFormat::Table | OutputFormat::Wide => {
             for line in text::lines(&report) {
-                out.data(&line)?;
+                out.data_with_commands(&line)?;
             }
         }
     }

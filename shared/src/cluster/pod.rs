@@ -18,6 +18,9 @@ use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
 use crate::cluster::metadata::{self, ProjectedMetadata};
 
+/// The finalizer that each pod of a Job has until the Job controller has counted it.
+pub const JOB_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+
 /// A pod as far as decisions read it.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]

@@ -184,8 +184,7 @@ impl Surges {
         if found == Surge::Required && was_undone {
             let message = format!(
                 "the restart of Deployment {name}, or a rollout that came before it, was undone. What manages the Deployment has to \
-                 keep the annotation kubectl.kubernetes.io/restartedAt of its pod template: then run \
-                 `kubectl rollout restart deployment/{name}`"
+                 keep the annotation kubectl.kubernetes.io/restartedAt of its pod template; then restart the Deployment"
             );
             let block =
                 SurgeBlock { deployment: Some(name), ..SurgeBlock::new(SurgeObstacle::RolledBack, message) };

@@ -13,7 +13,7 @@ use crate::api::status::{
 use crate::api::surge::SurgeFacts;
 use crate::cluster::admission_webhook;
 use crate::cluster::disruption_budget::BudgetRefusal;
-use crate::cluster::pod::{self, DrainPod, Termination};
+use crate::cluster::pod::{self, DrainPod, JOB_FINALIZER, Termination};
 use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, Budgets};
 use crate::drain::evacuation::{Evacuation, is_left_to_kubevirt};
@@ -27,9 +27,12 @@ use crate::drain::surge::SurgeBlock;
 /// A pod that is still there this long after its grace period is blocked. Until then the kubelet may be removing it.
 const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// A pod that has ended is blocked by its finalizers this long afterwards. Until then their owners may be removing them: the
-/// Job controller, whose finalizer each pod of a Job has, counts the pods that have ended about once a second.
+/// A pod that has ended is blocked by its finalizers this long afterwards. Until then their owners may be removing them.
 const FINALIZER_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
+
+/// The same of a pod that only the Job controller keeps: it counts a pod that has failed, and lets it go, only after the back-off of
+/// the Job, which doubles with each such pod up to 10 min (`pkg/controller/job/job_controller.go` in kubernetes).
+const JOB_TIMEOUT: SignedDuration = SignedDuration::from_mins(11);
 
 /// The state of a pod during a drain, and what blocks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,7 +240,7 @@ pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     let termination = pod::termination(&planned.pod)?;
     let Termination { deadline, finalizers, .. } = termination;
     let kept =
-        (!finalizers.is_empty()).then(|| ended_at(&termination, now).saturating_add(FINALIZER_TIMEOUT));
+        (!finalizers.is_empty()).then(|| ended_at(&termination, now).saturating_add(timeout_of(finalizers)));
     let stuck = deadline.saturating_add(KUBELET_TIMEOUT);
     let changes = kept.into_iter().chain([stuck]).filter_map(Result::ok);
     changes.chain([deadline]).filter(|at| *at > now).min()
@@ -250,6 +253,15 @@ fn ended_at(termination: &Termination<'_>, now: Timestamp) -> Timestamp {
     let is_plausible = |finished: &Timestamp| finished.duration_since(now) < FINALIZER_TIMEOUT;
     let finished_at = finished_at.filter(|finished| is_confirmed(termination) && is_plausible(finished));
     finished_at.map_or(deadline, |finished| finished.max(deadline))
+}
+
+/// How long the owners of these finalizers may take to remove them.
+fn timeout_of(finalizers: &[String]) -> SignedDuration {
+    if finalizers.iter().all(|finalizer| finalizer == JOB_FINALIZER) {
+        JOB_TIMEOUT
+    } else {
+        FINALIZER_TIMEOUT
+    }
 }
 
 /// Whether the kubelet has confirmed that the pod ended, by deleting it without a grace period.
@@ -282,7 +294,7 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
     let Termination { deadline, grace_seconds, finalizers, .. } = *termination;
     let overdue = now.duration_since(deadline);
     let ended_at = ended_at(termination, now);
-    let is_kept = !finalizers.is_empty() && now.duration_since(ended_at) >= FINALIZER_TIMEOUT;
+    let is_kept = !finalizers.is_empty() && now.duration_since(ended_at) >= timeout_of(finalizers);
     let blocker = if !finalizers.is_empty() && is_confirmed(termination) {
         if !is_kept {
             return PodState::Terminating.into();

@@ -276,7 +276,7 @@ fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
         let terminated =
             json!([{"state": {"terminated": {"finishedAt": finished}}}, {"state": {"running": {}}}]);
         let pod = json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0,
-            "finalizers": ["batch.kubernetes.io/job-tracking"]}, "status": {"containerStatuses": terminated}});
+            "finalizers": ["a/b"]}, "status": {"containerStatuses": terminated}});
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
         let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
         let found = standing(&planned, &known(None, true, &Budgets::default()), now());
@@ -293,6 +293,22 @@ fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
     check(long_ago, Some("2026-01-01T02:00:00Z"), "Finalizers", None);
     check("2026-01-01T00:59:58Z", None, "Terminating", Some("2026-01-01T01:00:03Z"));
     check("2026-01-01T00:59:58Z", Some(long_ago), "Terminating", Some("2026-01-01T01:00:03Z"));
+}
+
+#[test]
+fn a_pod_that_its_job_counts_after_a_back_off_is_not_blocked_meanwhile() {
+    let check = |deleted: &str, finalizers: Value, expected: &str, next: Option<&str>| {
+        let pod = json!({"metadata": {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0, "finalizers": finalizers}});
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
+        let found = standing(&planned, &known(None, true, &Budgets::default()), now());
+        let next = next.map(|next| next.parse::<Timestamp>().unwrap());
+        assert_eq!((word(&found), next_change(&planned, now())), (expected, next), "{deleted}");
+    };
+    let of_job = || json!(["batch.kubernetes.io/job-tracking"]);
+    check("2026-01-01T00:50:00Z", of_job(), "Terminating", Some("2026-01-01T01:01:00Z"));
+    check("2026-01-01T00:49:00Z", of_job(), "Finalizers", None);
+    check("2026-01-01T00:50:00Z", json!(["batch.kubernetes.io/job-tracking", "a/b"]), "Finalizers", None);
 }
 
 #[test]

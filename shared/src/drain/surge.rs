@@ -185,11 +185,7 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
         return Some((SurgeObstacle::NoDeployment, message));
     }
     if deployment.spec.as_ref()?.paused == Some(true) {
-        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
-        let message = format!(
-            "Deployment {name} is paused: `kubectl -n {namespace} rollout resume deployment/{name}` lets it continue"
-        );
-        return Some((SurgeObstacle::Paused, message));
+        return Some((SurgeObstacle::Paused, format!("Deployment {name} is paused")));
     }
     if let Some(failure) = condition(deployment, "ReplicaFailure", "True") {
         let why = failure.message.as_deref().unwrap_or_default();
@@ -197,11 +193,8 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
         return Some((SurgeObstacle::CreationFailed, message));
     }
     condition(deployment, "Progressing", "False").map(|_| {
-        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
-        let message = format!(
-            "the rollout of Deployment {name} exceeded its deadline: `kubectl -n {namespace} rollout status \
-             deployment/{name}` and its new pods show why"
-        );
+        let message =
+            format!("the rollout of Deployment {name} exceeded its deadline: its new pods show why");
         (SurgeObstacle::Stalled, message)
     })
 }
@@ -232,6 +225,17 @@ fn restart_obstacle(pod: &DrainPod, deployment: &Deployment) -> Option<(SurgeObs
 fn spec_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let spec = deployment.spec.as_ref()?;
+    // First, because no other strategy helps then.
+    let template = spec.template.spec.as_ref();
+    let mut volumes = template.into_iter().flat_map(|template| template.volumes.iter().flatten());
+    if let Some(claim) = volumes.find_map(|volume| volume.persistent_volume_claim.as_ref()) {
+        let message = format!(
+            "the pods of Deployment {name} share the claim {}, which a replacement on another node may not be able to mount \
+             while the pod has it",
+            claim.claim_name
+        );
+        return Some((SurgeObstacle::SharedVolume, message));
+    }
     let strategy = spec.strategy.as_ref();
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
         let message = format!(
@@ -245,22 +249,13 @@ fn spec_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> {
         let message = format!("Deployment {name} may have no additional pod: its maxSurge is 0");
         return Some((SurgeObstacle::NoSurge, message));
     }
-    if unavailable > 0 {
+    (unavailable > 0).then(|| {
         let message = format!(
             "a restart of Deployment {name} may terminate {unavailable} of its pods before their replacements are \
              Ready: set its maxUnavailable to 0"
         );
-        return Some((SurgeObstacle::Unavailable, message));
-    }
-    let template = spec.template.spec.as_ref();
-    let mut volumes = template.into_iter().flat_map(|template| template.volumes.iter().flatten());
-    let claim = volumes.find_map(|volume| volume.persistent_volume_claim.as_ref())?;
-    let message = format!(
-        "the pods of Deployment {name} share the claim {}, which a replacement on another node may not be able to mount \
-         while the pod has it",
-        claim.claim_name
-    );
-    Some((SurgeObstacle::SharedVolume, message))
+        (SurgeObstacle::Unavailable, message)
+    })
 }
 
 fn kept_apart_obstacle(deployment: &Deployment, nodes: i32) -> Option<(SurgeObstacle, String)> {

@@ -67,7 +67,11 @@ fn a_deployment_surges_where_no_pod_goes_before_its_replacement_is_ready() {
     check(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "NoDeployment");
     let volume =
         |source: Value| json!({"spec": {"template": {"spec": {"containers": [], "volumes": [source]}}}});
-    check(&volume(json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}})), "SharedVolume");
+    let mut claimed = volume(json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}));
+    check(&claimed, "SharedVolume");
+    // No other strategy would help.
+    claimed["spec"]["strategy"] = json!({"type": "Recreate", "rollingUpdate": null});
+    check(&claimed, "SharedVolume");
     check(&volume(json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}})), "Required");
 }
 

@@ -16,7 +16,7 @@ use crate::explain::cause::{Cause, CommonGround, Outlook, few, few_and_more, sen
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
-use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, first_causes, subject};
+use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, are_counted_later, first_causes, subject};
 use crate::explain::owner::owner_of;
 use crate::explain::remedy::in_short;
 use crate::explain::unsatisfiable_budget::Apart;
@@ -299,6 +299,7 @@ pub(super) fn terminating(
         // They have left since the last status.
         return None;
     }
+    let are_counted_later = are_counted_later(&subjects);
     let words = Words::of(maintenance, facts, &subjects, kubectl, now);
     let candidates = if subjects.is_empty() { only_terminating(maintenance, count) } else { Vec::new() };
     if read.is_none() && candidates.is_empty() {
@@ -314,7 +315,7 @@ pub(super) fn terminating(
         (format!("{who} {be} terminating."), commands)
     } else {
         let describe = words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
-        (sentence(&words.terminating()), describe)
+        (sentence(&words.terminating()), if are_counted_later { Vec::new() } else { describe })
     };
     let named = subjects.iter().map(|subject| subject.pod.to_string());
     Some(Cause {
@@ -324,7 +325,9 @@ pub(super) fn terminating(
             .map(|unseen| format!("The grace period is not known, because {}.", unseen.why()))
             .into_iter()
             .collect(),
-        advice: String::from(if count == 1 {
+        advice: String::from(if are_counted_later {
+            "Wait: the Job controller counts a pod that has failed after the back-off of the Job, which is up to 10 minutes"
+        } else if count == 1 {
             "Wait until the pod has terminated; its events show how far it is"
         } else {
             "Wait until the pods have terminated; their events show how far they are"

@@ -13,6 +13,7 @@ use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
+use crate::explain::ways_back::UNLESS_WORKED_ON;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -166,10 +167,16 @@ impl Words<'_> {
                 let suitable = self.suitable(obstacle);
                 commands.extend(few(suitable.iter().map(|node| self.stop(node))));
                 let instead = match suitable.as_slice() {
-                    [] => "",
-                    [node] if node == self.node => "; or stop the maintenance: the pods may fit on its node",
-                    [_] => "; or return a node to service on which the pods may fit",
-                    _ => "; or return one of the nodes to service on which the pods may fit",
+                    [] => String::new(),
+                    [node] if node == self.node => {
+                        String::from("; or stop the maintenance: the pods may fit on its node")
+                    }
+                    [_] => {
+                        format!("; or return a node to service on which the pods may fit{UNLESS_WORKED_ON}")
+                    }
+                    _ => format!(
+                        "; or return one of the nodes to service on which the pods may fit{UNLESS_WORKED_ON}"
+                    ),
                 };
                 let (wait, status) = self.returned_by_rolls(obstacle);
                 commands.extend(status);
@@ -246,17 +253,19 @@ impl Words<'_> {
             };
         }
         let patch = "{\"spec\":{\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"}}";
+        let allow = self.each_budget(|namespace, budget| {
+            format!("-n {namespace} patch pdb {budget} --type=merge -p '{patch}'")
+        });
         Told {
             what: Some(format!(
                 "The budget protects pods that are not Ready themselves: {}",
                 sentence(&self.unready(obstacle))
             )),
-            advice:
-                "Allow the eviction of pods that are not Ready; the budget keeps protecting those that are"
-                    .into(),
-            commands: self.each_budget(|namespace, budget| {
-                format!("-n {namespace} patch pdb {budget} --type=merge -p '{patch}'")
-            }),
+            advice: String::from(
+                "Find out why they are not Ready. If they may leave all the same, which members of a quorum may not, allow the \
+                 eviction of pods that are not Ready; the budget keeps protecting those that are",
+            ),
+            commands: commands.into_iter().chain(allow).collect(),
             passes: false,
         }
     }

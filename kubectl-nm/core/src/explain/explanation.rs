@@ -125,7 +125,7 @@ pub fn of_the_node(
             let drained = condition(maintenance, ConditionType::Drained);
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
-        State::Failed => Some(failed(maintenance, kubectl)),
+        State::Failed => Some(failed(maintenance, facts, kubectl, now)),
         State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
             .or_else(|| held(maintenance, facts, kubectl, now))
             .or_else(|| by_last_error(maintenance, kubectl)),

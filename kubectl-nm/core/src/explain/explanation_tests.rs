@@ -97,19 +97,14 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
         |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");
     for (phase, reason, command, passes) in [
         ("Pending", "MaxUnavailable", "kubectl get nm -o wide".to_owned(), true),
-        (
-            "Pending",
-            "QuorumAtRisk",
-            "kubectl annotate nm n1 kubectl-nm.dev/override-quorum=true".to_owned(),
-            false,
-        ),
+        ("Pending", "QuorumAtRisk", "kubectl get nm -o wide".to_owned(), false),
         ("Pending", "LeaseHeld", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
         ("Failed", "LeaseLost", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
         ("Failed", "CordonContested", "kubectl get node n1 -o yaml --show-managed-fields".to_owned(), false),
         ("Failed", "DuplicateMaintenance", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),
-        ("Failed", "InvalidDrain", patch("{\"podSelector\":null}"), false),
+        ("Failed", "InvalidDrain", "kubectl edit nm n1".to_owned(), false),
         ("Failed", "MissingAccess", "kubectl nm doctor".to_owned(), false),
         ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
     ] {
@@ -132,13 +127,14 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
 }
 
 #[test]
-fn an_invalid_selector_is_removed_from_the_field_that_has_it() {
+fn an_invalid_selector_is_corrected_in_the_field_that_has_it() {
     let mut object = with_condition("Failed", "Drained", "False", "InvalidDrain", "it is so");
     let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
     let drain = json!({"waitForCompletion": {"podSelector": selector}});
     object.spec.drain = serde_json::from_value(drain).unwrap();
-    let patch = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"waitForCompletion":null}}}'"#;
-    assert_eq!(only(&object).commands, [patch]);
+    let cause = only(&object);
+    assert!(cause.advice.starts_with("Correct waitForCompletion in spec.drain"), "{cause:?}");
+    assert_eq!(cause.commands, ["kubectl edit nm n1"]);
 }
 
 #[test]
@@ -216,7 +212,7 @@ fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
         cause.what,
         ["The node is back in service, but finalizers keep the object: example.com/audit."]
     );
-    assert_eq!(cause.commands, [r#"kubectl patch nm n1 --type=merge -p '{"metadata":{"finalizers":null}}'"#]);
+    assert_eq!(cause.commands, ["kubectl edit nm n1"]);
 }
 
 #[test]
@@ -442,7 +438,8 @@ fn pods_that_wait_because_of_the_order_are_a_cause_that_passes() {
     assert_eq!((cause.passes(), cause.pods), (true, vec!["shop/db-0".to_owned(), "shop/db-1".to_owned()]));
     assert_eq!(cause.commands, ["kubectl nm watch n1"]);
     assert_eq!(cause.advice, "Wait until the pods before them have left; this shows how far they are");
-    status["blockedPods"] = json!([{"namespace": "shop", "name": "bare", "reason": "Unmanaged"}]);
+    status["blockedPods"] = json!([{"namespace": "shop", "name": "bare", "reason": "Unmanaged", "message": "",
+        "since": "2026-01-02T03:04:05Z", "attempts": 1}]);
     let object = with_status("n1", status);
     let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
     let ordered = found.iter().find(|found| found.what == cause.what).unwrap();

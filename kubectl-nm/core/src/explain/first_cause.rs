@@ -10,7 +10,7 @@ use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
-use nm_shared::cluster::pod::reference_in;
+use nm_shared::cluster::pod::{JOB_FINALIZER, reference_in};
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::drain::surge;
 
@@ -21,7 +21,7 @@ use crate::explain::obstacle::{Obstacle, PodWarning};
 use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::explain::unsatisfiable_budget::{
-    Apart, NeedsReady, NeverAllows, SurgeGrant, demand, with_one_pod,
+    Apart, NeedsReady, NeverAllows, SurgeGrant, demand, manager, with_one_pod,
 };
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
@@ -74,6 +74,8 @@ pub struct Subject {
     pub starting_since: Option<Timestamp>,
     /// When its grace period ends, if it is terminating.
     pub deadline: Option<Timestamp>,
+    /// Whether it has ended, and only its Job keeps it until it has counted it.
+    pub is_counted_later: bool,
     /// Its owner, whose template selects its nodes; none if it has no controller.
     pub owner: Option<Owner>,
     /// The nodes in maintenance that its template selects; only if the scheduler finds no node for it, and nodes were read.
@@ -227,6 +229,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
     }
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
+    let Ok(pods) = &guarded.pods else { return None };
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
         let never = NeverAllows {
             demand: demand(object),
@@ -237,8 +240,9 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
                 None => SurgeGrant::Unknown,
             }),
             is_surge_set: false,
-            with_one_pod: guarded.pods.as_ref().map(|pods| with_one_pod(pods)).unwrap_or_default(),
+            with_one_pod: with_one_pod(pods),
             is_unmanaged: are_unmanaged(),
+            manager: manager(object, pods),
             needs_ready: None,
             no_node: None,
             apart: Apart::Enough,
@@ -433,9 +437,22 @@ pub fn subject(pod: &Pod) -> Subject {
         unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
+        is_counted_later: is_counted_later(pod),
         owner: owner_of(pod),
         suits: BTreeSet::new(),
     }
+}
+
+/// Whether only the Jobs of these pods keep them, all of which have ended.
+pub(super) fn are_counted_later(subjects: &[Subject]) -> bool {
+    !subjects.is_empty() && subjects.iter().all(|subject| subject.is_counted_later)
+}
+
+/// Its kubelet confirms the end with a grace period of 0 s.
+fn is_counted_later(pod: &Pod) -> bool {
+    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
+    pod.metadata.deletion_grace_period_seconds == Some(0)
+        && matches!(finalizers, [only] if only == JOB_FINALIZER)
 }
 
 fn starting_since(pod: &Pod) -> Option<Timestamp> {

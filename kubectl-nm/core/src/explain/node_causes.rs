@@ -122,7 +122,7 @@ pub(super) fn not_ready(
         Some(message) => sentence(&format!("Node {node} has not been Ready{since}: {message}")),
     };
     let advice = match &unready.message {
-        None => format!("Power the node on. {}", remedy::node_not_ready()),
+        None => format!("Power the node on. {}", remedy::node_is_off()),
         Some(_) => String::from("Fix what its kubelet reports, so that the node becomes Ready"),
     };
     let mut cause = Cause {
@@ -153,31 +153,33 @@ pub(super) fn held(
     } else {
         ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
-    let (advice, command) = match hold.hooks.as_slice() {
-        [] => (
+    let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
+    let (advice, command) = match (roll_name(maintenance), removable.len()) {
+        _ if hold.hooks.is_empty() => (
             String::from("Evictions start then; this shows them"),
             nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
         ),
-        [only]
-            if let Some(roll) = roll_name(maintenance)
-                && only.owner == roll_hook_owner(roll)
-                && matches!(facts.rolls.standing(roll, now), Some(RollStanding::Running(_))) =>
-        {
-            // Without the annotation, the drain would begin beside the action.
-            (
-                format!("Wait until roll {roll} has run its --before action; see how far it is"),
-                roll_command("status", roll, kubectl),
-            )
+        (Some(roll), 0) => {
+            let is_going_on = matches!(
+                facts.rolls.standing(roll, now),
+                Some(RollStanding::Running(_) | RollStanding::Ending(_))
+            );
+            let advice = if is_going_on {
+                format!("Wait until roll {roll} has run its --before action; see how far it is")
+            } else {
+                format!("Roll {roll} removes its hook once its --before action is done; see how far it is")
+            };
+            (advice, roll_command("status", roll, kubectl))
         }
-        hooks => {
-            let whose = if hooks.len() == 1 {
+        (_, count) => {
+            let whose = if count == 1 {
                 "The owner of the hook removes it"
             } else {
                 "The owners of the hooks remove them"
             };
             (
                 format!("{whose} when the work is done; to continue without the work, remove the annotation"),
-                remove_hooks(maintenance, hooks, domain, kubectl),
+                remove_hooks(maintenance, &removable, domain, kubectl),
             )
         }
     };
@@ -191,9 +193,26 @@ pub(super) fn held(
     })
 }
 
+/// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its
+/// action, which may go on even while the roll is paused or nobody runs it.
+fn removable_hooks<'a>(
+    maintenance: &NodeMaintenance,
+    hooks: &'a [Hook],
+    facts: &ClusterFacts,
+    now: Timestamp,
+) -> Vec<&'a Hook> {
+    let is_kept = |hook: &&Hook| {
+        roll_name(maintenance).is_some_and(|roll| {
+            let is_over = matches!(facts.rolls.standing(roll, now), Some(RollStanding::Over));
+            hook.owner == roll_hook_owner(roll) && !is_over
+        })
+    };
+    hooks.iter().filter(|hook| !is_kept(hook)).collect()
+}
+
 /// The command that removes these hooks.
-fn remove_hooks(maintenance: &NodeMaintenance, hooks: &[Hook], domain: &str, kubectl: &str) -> String {
-    let key = |hook: &Hook| shell_quoted(&format!("{domain}/{}-", hook.name)).into_owned();
+fn remove_hooks(maintenance: &NodeMaintenance, hooks: &[&Hook], domain: &str, kubectl: &str) -> String {
+    let key = |hook: &&Hook| shell_quoted(&format!("{domain}/{}-", hook.name)).into_owned();
     let keys: Vec<String> = hooks.iter().map(key).collect();
     format!("{kubectl} annotate nm {} {}", shell_quoted(&maintenance.name_any()), keys.join(" "))
 }
@@ -226,12 +245,8 @@ pub(super) fn not_let_go(
             finalizers.join(", ")
         )],
         since,
-        advice: String::from(
-            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers",
-        ),
-        commands: vec![format!(
-            "{kubectl} patch nm {name} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
-        )],
+        advice: remedy::FINALIZERS.to_owned(),
+        commands: vec![format!("{kubectl} edit nm {name}")],
         ..Cause::default()
     }
 }
@@ -272,7 +287,12 @@ pub(super) fn by_last_error(maintenance: &NodeMaintenance, kubectl: &str) -> Opt
 }
 
 /// Why the drain failed, and when: the condition only shows since when the node is not drained.
-pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
+pub(super) fn failed(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
     let drained = condition(maintenance, ConditionType::Drained);
     let limit = timeout_seconds(maintenance);
     let has_timed_out = has_timed_out(maintenance);
@@ -298,10 +318,13 @@ pub(super) fn failed(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     }
     let held = hold(maintenance).filter(|hold| has_timed_out && !hold.hooks.is_empty());
     if let Some(hold) = held {
+        let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
         let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
-        cause.advice =
-            format!("Once {hooks} removed, by the owner or by you, {}", continues_after_timeout(maintenance));
-        cause.commands.insert(0, remove_hooks(maintenance, &hold.hooks, PRE_DRAIN_HOOK, kubectl));
+        let by_whom = if removable.is_empty() { "by its roll" } else { "by the owner or by you" };
+        cause.advice = format!("Once {hooks} removed, {by_whom}, {}", continues_after_timeout(maintenance));
+        if !removable.is_empty() {
+            cause.commands.insert(0, remove_hooks(maintenance, &removable, PRE_DRAIN_HOOK, kubectl));
+        }
     }
     cause
 }
@@ -349,10 +372,15 @@ fn remedy_of(
             "The maintenance starts when other nodes return to service or become Ready; this lists all maintenances",
             format!("{kubectl} get nm -o wide"),
         ),
-        Some(Reason::QuorumAtRisk) => (
-            "First return the other control-plane nodes to service. To start despite the risk, override this check",
-            format!("{kubectl} annotate nm {name} {OVERRIDE_QUORUM_ANNOTATION}=true"),
-        ),
+        Some(Reason::QuorumAtRisk) => {
+            return (
+                format!(
+                    "First return the other control-plane nodes to service; this lists all maintenances. To start despite the risk, \
+                     set the annotation {OVERRIDE_QUORUM_ANNOTATION}=true of the maintenance"
+                ),
+                format!("{kubectl} get nm -o wide"),
+            );
+        }
         Some(Reason::LeaseHeld | Reason::LeaseLost) => (
             "The maintenance waits for the holder of the node's lease; this shows the holder and when it expires",
             format!(
@@ -361,7 +389,8 @@ fn remedy_of(
             ),
         ),
         Some(Reason::CordonContested) => (
-            "Find and stop the controller or the user that uncordons the node: managedFields show who changes the node",
+            "Find the program or the user that uncordons the node, by its managedFields. Pause the program for this node, or stop \
+             the maintenance",
             format!("{kubectl} get node {} -o yaml --show-managed-fields", shell_quoted(node)),
         ),
         Some(Reason::DuplicateMaintenance) => (
@@ -382,11 +411,12 @@ fn remedy_of(
         Some(Reason::InvalidDrain) => {
             let drain = maintenance.spec.drain.clone().unwrap_or_default();
             let is_of_completion = validate_completion(&drain).is_err();
-            let field = if is_of_completion { "waitForCompletion" } else { "podSelector" };
-            (
-                "Correct the selector in spec.drain, or remove it to move all pods",
-                patch(&format!("{{\"{field}\":null}}")),
-            )
+            let advice = if is_of_completion {
+                "Correct waitForCompletion in spec.drain; without it, the drain evicts pods that could terminate on their own"
+            } else {
+                "Correct podSelector in spec.drain; without it, the drain moves all pods"
+            };
+            (advice, format!("{kubectl} edit nm {name}"))
         }
         Some(Reason::MissingAccess) => {
             return remedy::missing_access(kubectl, status(maintenance).forbidden.as_ref(), "--list");

@@ -2,7 +2,7 @@
 
 use crate::args::duration::age;
 use crate::explain::cause_wording::{RECENTLY, Words};
-use crate::explain::first_cause::Subject;
+use crate::explain::first_cause::{Subject, are_counted_later};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::remedy::never_ends;
 use crate::terminal::command_context::shell_quoted;
@@ -224,6 +224,15 @@ impl Words<'_> {
 
     /// `shop/a is terminating, with 20s of its grace period left`.
     pub(super) fn terminating(&self) -> String {
+        if are_counted_later(self.subjects) {
+            return match self.subjects {
+                [only] => format!("{} has ended, and is removed once its Job has counted it", only.pod),
+                _ => format!(
+                    "{} have ended, and are removed once their Jobs have counted them",
+                    self.subjects()
+                ),
+            };
+        }
         let one = |subject: &Subject| {
             let grace = subject.deadline.map(|deadline| deadline.duration_since(self.now).as_secs());
             let grace = match grace {

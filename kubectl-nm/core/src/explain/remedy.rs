@@ -12,6 +12,10 @@ use crate::explain::surge_causes;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
+/// What to do about finalizers that keep an object.
+pub(super) const FINALIZERS: &str =
+    "The owners of its finalizers must remove them; remove only those whose owners no longer exist";
+
 /// A blocked pod, and what its remedy depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
@@ -74,12 +78,13 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             let words: Vec<_> = budgets.collect();
             // Without their names, one of them may be gone by now.
             if words.is_empty() {
-                let advice = "If more than one budget still selects the pod, delete all but one, or change their selectors: \
-                              Kubernetes refuses its eviction as long as more than one does. Otherwise, wait for the next attempt";
+                let advice = "If more than one budget still selects the pod, change their selectors: Kubernetes refuses its \
+                              eviction as long as more than one does. Otherwise, wait for the next attempt";
                 (advice.into(), format!("{kubectl_in} get pdb -o wide"))
             } else {
-                let advice = "Delete all but one of the pod's budgets, or change their selectors so that only one selects the \
-                              pod: as long as more than one does, Kubernetes refuses its eviction, whatever they allow";
+                let advice = "Change the selectors of the budgets so that only one selects the pod, or delete those that guard \
+                              nothing else: as long as more than one selects it, Kubernetes refuses its eviction, whatever \
+                              they allow";
                 (advice.into(), format!("{kubectl_in} edit pdb {}", words.join(" ")))
             }
         }
@@ -131,25 +136,23 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl} get --raw '/readyz?verbose'"),
         ),
         BlockReason::Unmanaged => (
-            "Delete the pod if you no longer need it: no controller replaces it".into(),
+            "Delete the pod if you no longer need it: no controller replaces it, and a deletion ignores budgets"
+                .into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::LocalStorage => (
-            "Delete the pod if you no longer need its emptyDir data. Only a controller creates another one, and a Job \
-             counts this one as failed"
+            "Delete the pod if you no longer need its emptyDir data. A deletion ignores budgets, so wait for its replacement \
+             before you delete another one. Only a controller replaces it, and a Job counts it as failed"
                 .into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::KeepsReturning => keeps_returning(case, &kubectl_in),
         BlockReason::Finalizers => (
-            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers"
-                .into(),
-            format!(
-                "{kubectl_in} patch pod {pod} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
-            ),
+            FINALIZERS.into(),
+            format!("{kubectl_in} edit pod {pod}"),
         ),
         BlockReason::NodeNotReady => (
-            format!("Make the node Ready, or delete it if it will not return. {}", node_is_off()),
+            format!("Make the node Ready. {}", node_is_off()),
             format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
@@ -161,21 +164,17 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
     Remedy { advice, command }
 }
 
-/// What to do about a node whose kubelet does not report.
-pub(super) fn node_not_ready() -> String {
-    format!("Delete it if it will not return. {}", node_is_off())
-}
-
 /// That the node of terminating pods, whose names these are, does not report.
 pub(super) fn never_ends(pods: &str, be: &str, node: &str) -> String {
     format!("{pods} {be} terminating, but node {node} is not Ready: no kubelet confirms that")
 }
 
-fn node_is_off() -> String {
+/// What to do about a node whose machine is off. While the machine runs, its pods may run on it beside their replacements.
+pub(super) fn node_is_off() -> String {
     format!(
-        "Only if you have verified that the machine is off, and not merely unreachable, add the taint \
-         {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute: Kubernetes then force-deletes the node's pods that do not tolerate it and detaches their volumes. Remove the taint \
-         once the node is back"
+        "Only if you have verified that the machine is off, and not merely unreachable, delete the node if it will not return, or \
+         add the taint {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute: Kubernetes then force-deletes the node's pods that do \
+         not tolerate it and detaches their volumes. Remove the taint once the node is back"
     )
 }
 
@@ -274,8 +273,8 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             ));
         }
         SurgeObstacle::Refused => (
-            "Restart the Deployment by hand, which has the same effect",
-            of_deployment("rollout restart deployment")?,
+            "Find out why the restart of the Deployment is refused; a restart by hand has the same effect, if it is permitted",
+            of_deployment("describe deployment")?,
         ),
     };
     Some((advice.to_owned(), command))

@@ -129,12 +129,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
             "kubectl -n shop edit statefulset.apps.kruise.io/cart",
         ),
         (Reason::KeepsReturning, none(), None, "kubectl -n shop describe pod cart-0"),
-        (
-            Reason::Finalizers,
-            none(),
-            None,
-            r#"kubectl -n shop patch pod cart-0 --type=merge -p '{"metadata":{"finalizers":null}}'"#,
-        ),
+        (Reason::Finalizers, none(), None, "kubectl -n shop edit pod cart-0"),
         (Reason::NodeNotReady, none(), None, "kubectl describe node n1"),
         (Reason::NotEnding, none(), None, "kubectl -n shop describe pod cart-0"),
         (Reason::Unknown, none(), None, "kubectl -n shop describe pod cart-0"),

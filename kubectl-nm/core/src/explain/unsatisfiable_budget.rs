@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nm_shared::cluster::metadata;
 
 use crate::explain::no_node_left::NoNodeLeft;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
@@ -24,6 +25,9 @@ pub struct NeverAllows {
     pub with_one_pod: BTreeSet<Owner>,
     /// Whether no controller replaces its pods.
     pub is_unmanaged: bool,
+    /// What manages it or its pods, if that is no kind of Kubernetes itself: it may allow evictions by itself, once its data is
+    /// safe, for example.
+    pub manager: Option<Owner>,
     /// What its pods need before it allows an eviction with another number; none if enough of them are Ready.
     pub needs_ready: Option<NeedsReady>,
     /// Why its pod cannot be replaced on another node, if that is known.
@@ -88,6 +92,14 @@ pub(super) fn demand(object: &PodDisruptionBudget) -> Demand {
         // The default of the API server.
         (None, None) => Demand::MinAvailable(1),
     }
+}
+
+/// What manages a budget or the pods that it guards, other than Kubernetes itself.
+pub(super) fn manager(object: &PodDisruptionBudget, pods: &[Pod]) -> Option<Owner> {
+    let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
+    let of_budget = || Some(Owner::of(metadata::controller(owners).or(owners.first())?, None));
+    let is_other = |owner: &Owner| matches!(owner.kind(), OwnerKind::Other { .. });
+    of_budget().or_else(|| pods.iter().filter_map(owner_of).find(is_other))
 }
 
 /// The Deployments that these pods are of, each with a pod; none if some are of something else.

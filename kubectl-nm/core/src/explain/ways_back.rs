@@ -10,6 +10,9 @@ use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 use crate::terminal::text::first_names;
 
+/// What to consider before a node returns to service that was drained for somebody.
+pub(super) const UNLESS_WORKED_ON: &str = ", unless somebody works on it";
+
 /// How nodes return to service.
 pub(super) struct WaysBack {
     /// The nodes that rolls at work return, by roll.
@@ -20,6 +23,8 @@ pub(super) struct WaysBack {
     rolls: BTreeMap<String, Vec<String>>,
     /// The nodes that are part of no roll, the explained one last.
     stoppable: Vec<String>,
+    /// Whether somebody may work on one of these: the drain of the explained one has not ended.
+    may_be_worked_on: bool,
     /// How many nodes there are.
     nodes: usize,
 }
@@ -42,6 +47,7 @@ impl WaysBack {
             confirmations: BTreeMap::new(),
             rolls: BTreeMap::new(),
             stoppable: Vec::new(),
+            may_be_worked_on: false,
             nodes: nodes.len(),
         };
         // The node that is explained is the one that is to be drained: it comes last.
@@ -58,6 +64,7 @@ impl WaysBack {
             };
             nodes.push(node.clone());
         }
+        ways.may_be_worked_on = ways.stoppable.iter().any(|node| node != words.node);
         ways
     }
 
@@ -89,8 +96,12 @@ impl WaysBack {
     /// What returns a node to service: the words for nodes that are part of no roll, as far as that is so.
     fn act(&self, one: &str, one_of_several: &str) -> Option<String> {
         let is_free = self.none_returns() && self.rolls.is_empty();
+        let unless = if self.may_be_worked_on { UNLESS_WORKED_ON } else { "" };
         match self.stoppable.as_slice() {
-            _ if is_free => Some(String::from(if self.nodes == 1 { one } else { one_of_several })),
+            _ if is_free => {
+                let free = if self.nodes == 1 { one } else { one_of_several };
+                Some(format!("{free}{unless}"))
+            }
             [] if self.none_returns() => {
                 let without =
                     |(roll, nodes): (&String, &Vec<String>)| format!("roll {roll} without {}", one_of(nodes));
@@ -98,7 +109,7 @@ impl WaysBack {
                 Some(format!("continue {}", rolls.join(", or ")))
             }
             [] => None,
-            nodes => Some(format!("return {} to service", one_of(nodes))),
+            nodes => Some(format!("return {} to service{unless}", one_of(nodes))),
         }
     }
 

@@ -203,38 +203,48 @@ impl Output {
         let _ = self.messages.write(&format!("{} ", harmless(text)));
     }
 
-    /// Prints a line on stderr.
+    /// Prints a line on stderr, with the connection flags inserted into its commands in backticks.
     pub fn message(&mut self, line: &Line) {
         // The command continues without readers of its messages.
-        let _ = self.messages.line(line);
+        let _ = self.messages.line(&line.with_flags(&self.flags));
     }
 
-    /// Prints a line on stderr, which breaks between words where the terminal is narrower.
+    /// The same, broken between words where the terminal is narrower.
     pub fn wrapped_message(&mut self, line: &Line) {
+        let line = line.with_flags(&self.flags);
         match columns(false) {
             Some(columns) => line.wrapped(columns).iter().for_each(|line| self.message(line)),
-            None => self.message(line),
+            None => self.message(&line),
         }
     }
 
-    /// Prints a line of data for people, which breaks between words where the terminal is narrower.
+    /// Prints a line of data for people, with the connection flags inserted into its commands in backticks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::data`].
+    pub fn data_with_commands(&mut self, line: &Line) -> Result<(), StdoutError> {
+        self.data(&line.with_flags(&self.flags))
+    }
+
+    /// The same, broken between words where the terminal is narrower.
     ///
     /// # Errors
     ///
     /// As [`Self::data`].
     pub fn wrapped_data(&mut self, line: &Line) -> Result<(), StdoutError> {
+        let line = line.with_flags(&self.flags);
         match columns(true) {
             Some(columns) => line.wrapped(columns).iter().try_for_each(|line| self.data(line)),
-            None => self.data(line),
+            None => self.data(&line),
         }
     }
 
-    /// Prints a message that contains commands in backticks, with the connection flags inserted. Where no question can be asked, the
-    /// commands ask none.
+    /// Prints a message that contains commands in backticks. Where no question can be asked, the commands ask none.
     pub fn advise(&mut self, advice: &str) {
         let advice =
             if self.can_prompt { advice.to_owned() } else { command_context::with_confirmation(advice) };
-        self.message(&Line::new(command_context::with_flags(&advice, &self.flags)));
+        self.message(&Line::new(advice));
     }
 
     /// Prints a message with the prefix `error:`.
@@ -242,7 +252,7 @@ impl Output {
         self.message(&Line::new(format!("error: {message}")));
     }
 
-    /// Prints what to do about an error, with the connection flags inserted into its commands.
+    /// Prints what to do about an error.
     pub fn hint(&mut self, hint: &str) {
         self.advise(&format!("hint: {hint}"));
     }
@@ -459,6 +469,19 @@ mod tests {
             out.text("deployment.apps/nm-reconciler\n").unwrap();
             assert_eq!(out.finish().is_err(), is_error);
         }
+    }
+
+    #[test]
+    fn commands_in_text_for_people_have_the_connection_flags() {
+        let (mut out, captured) = captured::output();
+        out.flags = String::from(" --context=c");
+        let line = Line::new("then `kubectl -n shop get pods`, or `kubectl nm status`");
+        let expected = "then `kubectl --context=c -n shop get pods`, or `kubectl nm status --context=c`\n";
+        out.message(&line);
+        out.data_with_commands(&line).unwrap();
+        out.wrapped_data(&line).unwrap();
+        assert_eq!(captured.messages(), expected);
+        assert_eq!(captured.data(), [expected, expected].concat());
     }
 
     #[test]

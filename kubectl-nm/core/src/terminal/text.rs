@@ -6,6 +6,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::terminal::command_context;
+
 /// Meaning of a text, which a colour shows on terminals with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -61,6 +63,12 @@ impl Line {
     pub fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self
+    }
+
+    /// The line with connection flags inserted into its commands in backticks.
+    pub(crate) fn with_flags(&self, flags: &str) -> Self {
+        let insert = |(style, text): &(Style, String)| (*style, command_context::with_flags(text, flags));
+        Self(self.0.iter().map(insert).collect())
     }
 
     /// The line in several that fit so many columns, broken between words. Those after the first are indented.

@@ -149,7 +149,7 @@ impl<'a> WaitReporter<'a> {
     /// Prints a line of the log, or of the progress.
     fn line(&mut self, line: Line) -> Result<(), Error> {
         match self.mode {
-            ReportMode::Log(now) => self.out.data(&timestamp(now()).and(" ").join(line))?,
+            ReportMode::Log(now) => self.out.data_with_commands(&timestamp(now()).and(" ").join(line))?,
             ReportMode::Progress => self.out.message(&line),
         }
         Ok(())
@@ -221,7 +221,9 @@ impl<'a> WaitReporter<'a> {
             self.is_active = true;
             match self.mode {
                 ReportMode::Log(now) => {
-                    self.out.data(&timestamp(now()).and(format!(" {} ", change.node())).join(line))?;
+                    self.out.data_with_commands(
+                        &timestamp(now()).and(format!(" {} ", change.node())).join(line),
+                    )?;
                 }
                 ReportMode::Progress => {
                     self.out.message(&Line::new(format!("node/{}: ", change.node())).join(line));

@@ -290,7 +290,7 @@ fn no_pod_of_an_open_node_is_to_be_deleted_while_a_hook_holds_the_drain() {
     let (_, remedy) = model.remedy().unwrap();
     assert_eq!(
         remedy.advice,
-        "Once the hook is removed, delete the pod if you no longer need it: no controller replaces it"
+        "Once the hook is removed, delete the pod if you no longer need it: no controller replaces it, and a deletion ignores budgets"
     );
 }
 

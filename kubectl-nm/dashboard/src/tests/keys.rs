@@ -251,11 +251,7 @@ fn c_copies_the_suggested_command_or_else_the_row() {
         (fleet, "jjjjc", "worker-08 Draining 50% 13/26"),
         (node, "c", "kubectl nm explain worker-07"),
         (node, "jjjc", "Terminating pay/ledger-1"),
-        (
-            node,
-            "jjc",
-            r#"kubectl -n web patch pod import-9x --type=merge -p '{"metadata":{"finalizers":null}}'"#,
-        ),
+        (node, "jjc", "kubectl -n web edit pod import-9x"),
     ] {
         let mut model = scene(options());
         assert_eq!(type_in(&mut model, keys), [Effect::Copy(copied.into())]);

@@ -336,7 +336,7 @@ fn a_foreign_finalizer_is_named() {
     let shown = text(&model);
     assert!(!shown.contains("returning to service"), "{shown}");
     assert!(shown.contains("finalizers: backup.example.com/hold"), "{shown}");
-    assert!(shown.contains("patch nm worker-01 --type=merge"), "{shown}");
+    assert!(shown.contains("edit nm worker-01"), "{shown}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub(super) async fn run(
         if let Some(runs) = &runs {
             out.data(&Line::new(format!("for each node: {runs}")))?;
         }
-        harms.iter().try_for_each(|line| out.data(line))?;
+        harms.iter().try_for_each(|line| out.data_with_commands(line))?;
     }
     in_cluster::report_order(&settings, out);
     report_windows(&settings.windows, out);

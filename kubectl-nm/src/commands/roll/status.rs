@@ -178,7 +178,7 @@ pub(crate) fn print(
         (_, None) => {
             let rows: Vec<Vec<(Style, String)>> = rolls.iter().map(row).collect();
             for line in table::lines(&["ROLL", "DONE", "LEFT", "STATE"], &rows) {
-                out.data(&line)?;
+                out.data_with_commands(&line)?;
             }
         }
     }
@@ -303,7 +303,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         })
         .collect();
     for line in table::lines(&["WAVE", "NODE", "STEP", "FOR", "DETAIL"], &rows) {
-        out.data(&line)?;
+        out.data_with_commands(&line)?;
     }
     if let Some(windows) = roll.settings.windows.describe(now) {
         out.data(&Line::new(format!("window {windows}")))?;

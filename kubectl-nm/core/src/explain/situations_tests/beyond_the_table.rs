@@ -163,6 +163,13 @@ fn a_terminating_pod_is_named_with_the_rest_of_its_grace_period() {
     assert_eq!(causes[0].what, ["shop/web-2 is terminating, with 20s of its grace period left."]);
     assert!(causes[0].passes() && causes[0].pods == ["shop/web-2"], "{causes:#?}");
     check_harmless(&causes[0]);
+    // A pod that has failed is gone once its Job has counted it.
+    let mut ended = left.clone();
+    ended["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    ended["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+    let causes = seen(&one, &facts(Ok(vec![ended])));
+    assert_eq!(causes[0].what, ["shop/web-2 has ended, and is removed once its Job has counted it."]);
+    assert!(causes[0].passes() && causes[0].advice.contains("up to 10 minutes"), "{causes:#?}");
     // A pod of a DaemonSet does not have to go.
     let other = status(json!({"terminating": 1}), &["web-7"]);
     assert_eq!(seen(&other, &facts(Ok(vec![left]))), []);
@@ -440,4 +447,31 @@ fn a_budget_whose_pods_are_not_ready_is_not_said_to_allow_more_by_another_number
     situation.pods = vec![crashing("web-0", "n1", 1, "Error"), ready("web-1", "n2")];
     let causes = situation.causes();
     assert!(causes.iter().all(|cause| !cause.advice.contains("First make")), "{causes:#?}");
+}
+
+#[test]
+fn a_budget_that_an_operator_manages_is_not_to_be_changed_before_it_is_known_why() {
+    let owner = |kind: &str| json!([{"apiVersion": "example.com/v1", "kind": kind, "name": "main", "uid": "u", "controller": true}]);
+    let zero = edited(min_available(json!(3), (3, 3, 3)), "/metadata/ownerReferences", owner("Database"));
+    let of_budget = Situation { budget: zero, ..Situation::default() };
+    let pods = ["web-0", "web-1", "web-2"]
+        .map(|name| edited(ready(name, "n1"), "/metadata/ownerReferences", owner("PodSet")));
+    let of_pods =
+        Situation { budget: min_available(json!(3), (3, 3, 3)), pods: pods.to_vec(), ..Situation::default() };
+    for (situation, manager) in [(of_budget, "database"), (of_pods, "podset")] {
+        let causes = situation.causes();
+        let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+        assert_eq!(
+            cause.what[1..],
+            ["The budget allows no eviction as it is: minAvailable is 3, and it has 3 pods."]
+        );
+        assert_eq!(
+            cause.advice,
+            format!(
+                "{manager}/main manages the budget or its pods, and may allow evictions by itself: find out what it waits for \
+                 before you change the budget"
+            )
+        );
+        assert_eq!(cause.commands, [format!("kubectl -n shop describe {manager}.example.com/main")]);
+    }
 }

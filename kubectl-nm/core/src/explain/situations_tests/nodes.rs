@@ -252,7 +252,10 @@ fn the_node_that_is_explained_is_the_last_to_be_returned_to_service() {
     let situation =
         Situation { nodes: nodes.map(cordoned).into(), in_maintenance: nodes.into(), ..beside(third) };
     let cause = only(situation.causes());
-    assert_eq!(cause.advice, "Add a node, or return one of these nodes to service");
+    assert_eq!(
+        cause.advice,
+        "Add a node, or return one of these nodes to service, unless somebody works on it"
+    );
     assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n3", STOP]);
 }
 
@@ -294,7 +297,12 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
         ..beside(pending("Unschedulable", apart))
     };
     let apart = only(apart.causes());
-    assert!(apart.advice.ends_with("; or return a node to service on which the pods may fit"), "{apart:#?}");
+    assert!(
+        apart.advice.ends_with(
+            "; or return a node to service on which the pods may fit, unless somebody works on it"
+        ),
+        "{apart:#?}"
+    );
     assert_eq!(
         apart.commands.last().map(String::as_str),
         Some("kubectl nm stop n2"),

@@ -87,7 +87,10 @@ fn a_node_that_its_roll_returns_is_waited_for_and_never_stopped() {
 fn of_nodes_beside_those_of_a_roll_one_can_be_returned() {
     let others = [("n2", drained(), Some(&at_work())), ("n3", drained(), None)];
     let found = cause(Some(&at_work()), &others);
-    assert!(found.advice.ends_with("; or add a node, or return n3 to service"), "{found:#?}");
+    assert!(
+        found.advice.ends_with("; or add a node, or return n3 to service, unless somebody works on it"),
+        "{found:#?}"
+    );
     assert_eq!(found.commands, [STATUS, "kubectl nm stop n3"]);
 }
 
@@ -131,9 +134,10 @@ fn the_hook_of_a_roll_that_is_at_work_is_left_to_the_roll() {
     };
     let remove = "kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/roll-";
     assert_eq!(held("roll/par", &at_work()), [STATUS], "its action is under way");
-    for (owner, record) in [("roll/par", halted()), ("storage team", at_work())] {
-        assert!(held(owner, &record).contains(&remove.to_owned()), "{owner}");
-    }
+    let of_halted = held("roll/par", &halted());
+    assert!(of_halted.contains(&STATUS.to_owned()), "{of_halted:?}");
+    assert!(!of_halted.contains(&remove.to_owned()), "its action has failed: {of_halted:?}");
+    assert!(held("storage team", &at_work()).contains(&remove.to_owned()));
 }
 
 #[test]
@@ -224,7 +228,7 @@ fn a_roll_that_was_aborted_returns_the_nodes_that_its_program_finishes() {
         ),
         (
             failed,
-            "Add a node, or return one of these nodes to service",
+            "Add a node, or return one of these nodes to service, unless somebody works on it",
             ["kubectl nm stop n2", "kubectl nm stop n1"],
         ),
     ] {
@@ -393,8 +397,7 @@ fn a_node_that_can_be_stopped_beside_one_that_its_roll_returns_is_in_the_advice(
     let causes = explained(&own, &facts);
     let cause = causes.iter().find(|cause| cause.commands.contains(&STATUS.to_owned())).unwrap();
     assert!(cause.commands.contains(&"kubectl nm stop n3".to_owned()), "{causes:#?}");
-    let stop =
-        "; or return a node to service on which the pods may fit; or wait until roll par is done with n2";
+    let stop = "; or return a node to service on which the pods may fit, unless somebody works on it; or wait until roll par is done with n2";
     assert!(cause.advice.contains(stop), "{causes:#?}");
 }
 

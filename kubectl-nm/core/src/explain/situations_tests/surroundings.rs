@@ -236,7 +236,7 @@ fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
         cause.what,
         ["shop/web-0, shop/web-1 are selected by more than one disruption budget: narrow, wide."]
     );
-    assert!(cause.advice.starts_with("Delete all but one of the pod's budgets, or change their selectors"));
+    assert!(cause.advice.starts_with("Change the selectors of the budgets so that only one selects the pod"));
     assert_eq!(cause.commands, ["kubectl -n shop edit pdb narrow wide"]);
     assert!(!cause.passes());
 }

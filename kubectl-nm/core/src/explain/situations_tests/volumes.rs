@@ -124,6 +124,9 @@ fn a_pending_pod_with_a_local_volume_returns_with_its_node() {
         "No node is left for the replacement shop/web-2: its local volume lq1 is accessible only from n2, which is in \
          maintenance."
     );
-    assert_eq!(cause.advice, "To make the pod available again, stop the maintenance");
+    assert_eq!(
+        cause.advice,
+        "To make the pod available again, stop the maintenance, unless somebody works on it"
+    );
     assert_eq!(cause.commands, ["kubectl nm stop n2"]);
 }
