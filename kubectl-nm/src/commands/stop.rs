@@ -251,9 +251,13 @@ fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>
         Some(NodeEnding::NotReady) if deletion == Deletion::UnderWay => {
             line.and(": the node will be uncordoned, but it is not Ready")
         }
-        Some(NodeEnding::OutOfService) if deletion == Deletion::UnderWay => line.and(format!(
-            ": the node will be uncordoned, but its taint {OUT_OF_SERVICE_TAINT} keeps pods away until somebody removes it"
-        )),
+        Some(NodeEnding::OutOfService { is_ready }) if deletion == Deletion::UnderWay => {
+            let unready = if is_ready { "" } else { "it is not Ready, and " };
+            line.and(format!(
+                ": the node will be uncordoned, but {unready}its taint {OUT_OF_SERVICE_TAINT} keeps pods away until somebody \
+                 removes it"
+            ))
+        }
         _ => line,
     }
 }

@@ -394,6 +394,18 @@ async fn pods_that_no_kubelet_ends_are_named() {
     assert_eq!(said, expected);
 }
 
+#[test]
+fn the_line_of_a_node_that_is_off_names_all_that_keeps_pods_away() {
+    let line = |ending| line(&stopping(requested("n1")), Deletion::UnderWay, Some(ending)).to_string();
+    let taint = "taint node.kubernetes.io/out-of-service keeps pods away until somebody removes it";
+    let stopping = "node/n1 maintenance is already stopping: the node will be uncordoned, but";
+    assert_eq!(line(NodeEnding::OutOfService { is_ready: true }), format!("{stopping} its {taint}"));
+    assert_eq!(
+        line(NodeEnding::OutOfService { is_ready: false }),
+        format!("{stopping} it is not Ready, and its {taint}")
+    );
+}
+
 #[tokio::test]
 async fn a_node_that_nobody_returns_to_service_is_warned_of() {
     let object = requested("n1");

@@ -22,7 +22,10 @@ pub enum NodeEnding {
     /// It is uncordoned, and was not Ready before.
     NotReady,
     /// It is uncordoned, and has the taint of a machine that is off, which somebody has to remove.
-    OutOfService,
+    OutOfService {
+        /// Whether the node was Ready before.
+        is_ready: bool,
+    },
     /// It was cordoned before, and stays so.
     CordonedBefore,
     /// It stays cordoned, because its maintenance asks for that.
@@ -35,11 +38,12 @@ impl NodeEnding {
     pub fn of(node: &Node, keeps_cordon: bool) -> Option<Self> {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let is_out_of_service = taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT);
+        let is_ready = nm_shared::cluster::node::is_ready(node);
         match node_patch::was_schedulable(&node.metadata)? {
             false => Some(Self::CordonedBefore),
             true if keeps_cordon => Some(Self::CordonKept),
-            true if is_out_of_service => Some(Self::OutOfService),
-            true if !nm_shared::cluster::node::is_ready(node) => Some(Self::NotReady),
+            true if is_out_of_service => Some(Self::OutOfService { is_ready }),
+            true if !is_ready => Some(Self::NotReady),
             true => Some(Self::InService),
         }
     }
@@ -49,7 +53,11 @@ impl NodeEnding {
         match self {
             Self::InService => "back in service",
             Self::NotReady => "uncordoned; the node was not Ready",
-            Self::OutOfService => {
+            Self::OutOfService { is_ready: false } => {
+                "uncordoned; the node was not Ready, and its taint node.kubernetes.io/out-of-service keeps pods away until \
+                 somebody removes it"
+            }
+            Self::OutOfService { is_ready: true } => {
                 "uncordoned; its taint node.kubernetes.io/out-of-service keeps pods away until somebody removes it"
             }
             Self::CordonedBefore => "stays cordoned, as before",
@@ -120,11 +128,13 @@ mod tests {
         };
         let off = "node.kubernetes.io/out-of-service";
         let out = "uncordoned; its taint node.kubernetes.io/out-of-service keeps pods away until somebody removes it";
+        let off_and_unready = "uncordoned; the node was not Ready, and its taint node.kubernetes.io/out-of-service keeps pods away \
+            until somebody removes it";
         for (node, keeps, words) in [
             (node(Some(true), true, "pool"), false, Some("back in service")),
             (node(Some(true), false, "pool"), false, Some("uncordoned; the node was not Ready")),
             (node(Some(true), true, off), false, Some(out)),
-            (node(Some(true), false, off), false, Some(out)),
+            (node(Some(true), false, off), false, Some(off_and_unready)),
             (node(Some(true), false, off), true, Some("stays cordoned")),
             (node(Some(false), false, "pool"), false, Some("stays cordoned, as before")),
             (node(Some(false), true, "pool"), true, Some("stays cordoned, as before")),
