@@ -150,7 +150,8 @@ pub fn draining(
     if reason == ConditionReason::TimedOut {
         let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
         let waited = hold.map(|hold| format!("waiting for {hold}, ")).unwrap_or_default();
-        let error = format!("the drain timed out after {seconds} s, {waited}{} left", pods_are(pending));
+        let left = pods_left(pending, status.pod_counts.terminating);
+        let error = format!("the drain timed out after {seconds} s, {waited}{left}");
         let blocked = std::mem::take(&mut status.last_error);
         status.last_error = if blocked.is_empty() { error } else { format!("{error}; {blocked}") };
     }
@@ -188,6 +189,17 @@ pub fn draining(
     let (is_degraded, reason, message) = degraded(maintenance, survey, detach, observed);
     draft.record(ConditionType::Degraded, is_degraded, reason, message);
     draft.status
+}
+
+/// `2 pods are left, 1 pod is still terminating`: the pods of a drain that has timed out. Those that terminate leave on their own.
+fn pods_left(pending: usize, terminating: i32) -> String {
+    let terminating = usize::try_from(terminating).unwrap_or(0).min(pending);
+    let left = pending - terminating;
+    let words = [
+        (left > 0 || terminating == 0).then(|| format!("{} left", pods_are(left))),
+        (terminating > 0).then(|| format!("{} still terminating", pods_are(terminating))),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The access that the drain can do without, and does not have.

@@ -83,6 +83,27 @@ fn no_pod_is_evicted_before_the_status_shows_the_end_of_the_hold() {
 }
 
 #[test]
+fn a_drain_that_times_out_says_of_pods_that_terminate_that_they_do() {
+    let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let error = |pods: Vec<Arc<DrainPod>>| {
+        let seen = ClusterState { pods: Some(pods), ..cordoned() };
+        decide(&begun, &seen, at(60)).status.unwrap().last_error
+    };
+    let ending = |name: &str| pod_named(name, &json!({"deletionTimestamp": "2026-01-01T01:02:00Z"}));
+    let stays = |name: &str| pod_named(name, &json!({}));
+    assert_eq!(error(vec![ending("a")]), "the drain timed out after 60 s, 1 pod is still terminating");
+    assert_eq!(
+        error(vec![ending("a"), ending("b")]),
+        "the drain timed out after 60 s, 2 pods are still terminating"
+    );
+    assert_eq!(
+        error(vec![ending("a"), stays("b"), stays("c")]),
+        "the drain timed out after 60 s, 2 pods are left, 1 pod is still terminating"
+    );
+}
+
+#[test]
 fn a_drain_that_times_out_while_it_waits_says_what_for() {
     let new = hooked(PRE_DRAIN_HOOK, &json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
     let waiting = after(&new, &decide(&new, &observed(), now()));
