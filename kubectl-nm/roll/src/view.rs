@@ -203,7 +203,7 @@ mod tests {
         let late = RollRecord { worked_millis: 121_000, ..record.clone() };
         let estimate = RollView { record: &late, ..view }.estimate().unwrap();
         assert_eq!(estimate.end, None, "nothing is known of a node that takes longer than the others");
-        assert_eq!(estimate_text(&estimate, now), "longer than before: 1 node took 60s");
+        assert_eq!(estimate_text(&estimate, now), "longer than before: 1 node took 1m");
         let done = DoneNodes { slowest_seconds: 90, ..late.done.clone() };
         let late = RollRecord { done, ..late };
         let estimate = RollView { record: &late, ..view }.estimate().unwrap();

@@ -55,7 +55,8 @@ pub fn show(duration: Duration) -> String {
     if shown.is_empty() { String::from("0s") } else { shown }
 }
 
-/// Formats an age as kubectl's tables do: at most two units, the smaller one only for short ages.
+/// Formats an age as kubectl's tables do: at most two units, the smaller one only for short ages. From a minute on, it has minutes,
+/// as [`show`] does: `1m41s`, where kubectl has `101s`.
 pub fn age(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -63,8 +64,8 @@ pub fn age(seconds: i64) -> String {
         if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{fine}") }
     };
     match seconds {
-        0..120 => format!("{seconds}s"),
-        120..600 => two(minutes, "m", seconds % 60, "s"),
+        0..60 => format!("{seconds}s"),
+        60..600 => two(minutes, "m", seconds % 60, "s"),
         600..10_800 => format!("{minutes}m"),
         10_800..28_800 => two(hours, "h", minutes % 60, "m"),
         28_800..172_800 => format!("{hours}h"),
@@ -132,11 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn ages_look_as_in_kubectl() {
+    fn ages_have_two_units_at_most() {
         for (seconds, shown) in [
             (-3, "0s"),
             (0, "0s"),
-            (119, "119s"),
+            (59, "59s"),
+            (60, "1m"),
+            (101, "1m41s"),
             (120, "2m"),
             (200, "3m20s"),
             (600, "10m"),

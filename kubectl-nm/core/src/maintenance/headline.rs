@@ -290,7 +290,7 @@ mod tests {
         for (status, expected) in [
             (json!({"phase": "Running", "evictionPods": 3}), None),
             (done(&conditions), Some("3 pods gone in 2m10s")),
-            (paused, Some("3 pods gone in 2m10s, paused for 60s")),
+            (paused, Some("3 pods gone in 2m10s, paused for 1m")),
             (done(&late), Some("3 pods gone")),
             (again, Some("3 pods gone in 2m10s")),
             (refused, Some("3 pods gone in 2m10s; 2 pods deleted after refused evictions")),

@@ -237,7 +237,7 @@ fn a_node_that_was_deleted_does_not_return_to_service() {
     let mut model = fleet(options());
     assert!(text(&model).contains("the node is returning to service"), "{}", text(&model));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
-    assert!(text(&model).contains("not back in service after 65s"), "{}", text(&model));
+    assert!(text(&model).contains("not back in service after 1m5s"), "{}", text(&model));
     let left = nodes().into_iter().filter(|node| node.name != "worker-01").collect();
     send(&mut model, Message::Nodes(WatchChange::Listed(left)));
     let shown = text(&model);

@@ -173,7 +173,7 @@ fn a_pod_that_terminates_on_a_node_that_is_off_is_not_waited_for_on_another_node
             "shop/web-2 is terminating, but node n2 is not Ready: no kubelet confirms that.",
             "kubectl describe node n2",
         ),
-        ("False", "shop/web-2 is terminating: its grace period ended 85s ago.", DESCRIBE),
+        ("False", "shop/web-2 is terminating: its grace period ended 1m25s ago.", DESCRIBE),
     ] {
         let facts = Situation { nodes: vec![off(status)], ..beside(overdue()) }.facts();
         let causes = explained(&with_status("n1", blocked_status("shop")), &facts);

@@ -71,10 +71,10 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
     let runs_since =
         |at: &str| edited(delayed(probe()), "/status/containerStatuses/0/state/running/startedAt", json!(at));
     let just_created = || edited(creating(), "/status/startTime", json!("2026-01-02T03:07:00Z"));
-    let first_probe = "shop/web-2 has been starting on n2 for 85s: the readiness probe of container app (initialDelaySeconds 120, \
+    let first_probe = "shop/web-2 has been starting on n2 for 1m25s: the readiness probe of container app (initialDelaySeconds 120, \
                        periodSeconds 10) has not succeeded yet.";
     let probing = "shop/web-2 on n2: container app runs and is not ready.";
-    let not_yet = "shop/web-2 has been starting on n2 for 85s: container app is not ready yet.";
+    let not_yet = "shop/web-2 has been starting on n2 for 1m25s: container app is not ready yet.";
     let starting = "shop/web-2 is starting on n2.";
     let waits_for_node = format!("shop/web-2 is Pending, because the scheduler finds no node: {UNFIT}");
     let patch = |spec: &str| format!("kubectl -n shop patch pdb web --type=merge -p '{{\"spec\":{spec}}}'");
@@ -243,7 +243,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a startup probe",
             beside(running(json!({"started": false}))),
-            "shop/web-2 has been starting on n2 for 85s: the startup probe of container app has not succeeded yet.",
+            "shop/web-2 has been starting on n2 for 1m25s: the startup probe of container app has not succeeded yet.",
             "",
         ),
         ("a readiness probe that has not begun", beside(delayed(probe())), first_probe, ""),
@@ -256,7 +256,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a readiness probe that has failed soon",
             warned(delayed(probe()), "Unhealthy", "Readiness probe failed: statuscode: 503"),
-            "shop/web-2 has been starting on n2 for 85s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
+            "shop/web-2 has been starting on n2 for 1m25s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
             LOGS,
         ),
         (
@@ -271,7 +271,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "a readiness probe with its event",
             warned(probe(), "Unhealthy", "Readiness probe failed: statuscode: 503"),
-            "shop/web-2 has been starting on n2 for 85s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
+            "shop/web-2 has been starting on n2 for 1m25s: container app is not ready yet: Readiness probe failed: statuscode: 503.",
             LOGS,
         ),
         (
@@ -463,7 +463,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
                 "/spec/nodeName",
                 json!("n1"),
             )),
-            "shop/web-0 has been starting on n1 for 85s: the readiness probe of container app (initialDelaySeconds 120, \
+            "shop/web-0 has been starting on n1 for 1m25s: the readiness probe of container app (initialDelaySeconds 120, \
              periodSeconds 10) has not succeeded yet.",
             "",
         ),

@@ -296,7 +296,7 @@ mod tests {
             records.summary(&last),
             [
                 "5 pods gone in 2m10s",
-                "slowest, since the cordon: shop/a 2m10s, shop/b 70s, shop/c 30s",
+                "slowest, since the cordon: shop/a 2m10s, shop/b 1m10s, shop/c 30s",
                 "was blocked by: PDB shop/cart (2 pods, 10 evictions refused), finalizers in shop (1 pod)",
             ]
         );
