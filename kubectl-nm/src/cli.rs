@@ -135,17 +135,31 @@ pub(crate) fn with_dry_run_values(arguments: impl IntoIterator<Item = OsString>)
     words
 }
 
-/// The arguments with levels of `-v` as the parser takes them. As in kubectl, `-v 6` and `-v6` have a level. Alone, `-v` has
-/// none, and what follows it is another argument, such as the name of a node.
-pub(crate) fn with_joined_levels(arguments: Vec<OsString>) -> Vec<OsString> {
+/// The arguments with levels of `-v` and negative values as the parser takes them. As in kubectl, `-v 6` and `-v6` have a level.
+/// Alone, `-v` has none, and what follows it is another argument, such as the name of a node. The parser would take the `-5s` of
+/// `--timeout -5s` for a flag.
+pub(crate) fn with_joined_values(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut joined: Vec<OsString> = Vec::with_capacity(arguments.len());
     let (mut is_after_flag, mut are_flags_over) = (false, false);
+    let level = |text: &str| text.parse::<i32>().ok();
+    let is_negative = |text: &str| {
+        text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let takes_value =
+        |word: &mut OsString| word.to_str().is_some_and(|word| word.starts_with("--") && !word.contains('='));
     for argument in arguments {
-        let level = |text: &str| text.parse::<i32>().ok();
         let next = match argument.to_str() {
             Some(text) if is_after_flag && level(text).is_some() => {
                 joined.pop();
                 format!("--v={text}").into()
+            }
+            Some(text)
+                if !are_flags_over
+                    && is_negative(text)
+                    && let Some(mut flag) = joined.pop_if(takes_value) =>
+            {
+                flag.push(format!("={text}"));
+                flag
             }
             Some(text) if !are_flags_over => match text.strip_prefix("-v").and_then(level) {
                 Some(level) => format!("--v={level}").into(),

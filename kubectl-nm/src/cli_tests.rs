@@ -11,7 +11,7 @@ use crate::commands;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     let arguments = std::iter::once("/opt/bin/kubectl-nm").chain(line.split_whitespace());
-    Cli::try_parse_from(with_joined_levels(arguments.map(OsString::from).collect()))
+    Cli::try_parse_from(with_joined_values(arguments.map(OsString::from).collect()))
 }
 
 #[test]
@@ -37,6 +37,18 @@ fn the_level_of_v_is_an_integer_and_nothing_else() {
         check(line, false, &["n1"]);
     }
     check("watch -- 6", false, &["6"]);
+}
+
+#[test]
+fn a_negative_duration_is_refused_as_one() {
+    for line in ["start n1 --delete-after -5s", "stop n1 --wait --timeout -1", "watch n1 --timeout=-1m"] {
+        let refused = parse(line).unwrap_err().to_string();
+        assert!(refused.contains("a duration cannot be negative"), "{line}: {refused}");
+    }
+    for line in ["start n1 --grace-period -1", "watch n1 -v -1"] {
+        assert!(parse(line).is_ok(), "{line}");
+    }
+    assert!(parse("status -- -5").unwrap_err().to_string().contains("a node name"), "it is no value");
 }
 
 #[test]

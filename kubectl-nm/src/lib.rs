@@ -35,11 +35,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = Output::from_process(Colour::Never, String::new()).text(&candidates);
         return Exit::Done.into();
     }
-    let arguments = cli::with_joined_levels(arguments);
+    let arguments = cli::with_joined_values(arguments);
     match Cli::try_parse_from(cli::with_dry_run_values(arguments.clone())) {
         Ok(cli) => execute(cli, &arguments).into(),
         Err(mut error) => {
             let hint = unknown_command::hint(&mut error, &arguments);
+            unknown_command::shorten_values(&mut error);
             let mut out = Output::from_process(cli::colour_flag(&arguments), String::new());
             out.parser_error(&error);
             if let Some(hint) = hint {

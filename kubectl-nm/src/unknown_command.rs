@@ -1,4 +1,4 @@
-//! Suggestions for unknown commands and flags.
+//! Suggestions for unknown commands and flags, and what the errors about them repeat.
 //!
 //! clap's own suggestions would be dangerous: for `list` it suggests `install`, which changes the cluster.
 
@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nm_core::args::names::closest;
 use nm_core::terminal::command_context::shell_quoted;
+use nm_core::terminal::shortened::beginning;
 
 use crate::cli::Cli;
 
@@ -60,6 +61,16 @@ pub(crate) fn hint(error: &mut clap::Error, arguments: &[OsString]) -> Option<St
     match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(wrong)) => command_hint(wrong),
         _ => None,
+    }
+}
+
+/// Cuts what an error repeats of the command line, which may be the content of a file.
+pub(crate) fn shorten_values(error: &mut clap::Error) {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
+        if let Some(ContextValue::String(text)) = error.get(kind) {
+            let short = beginning(text);
+            error.insert(kind, ContextValue::String(short));
+        }
     }
 }
 
@@ -230,6 +241,26 @@ mod tests {
             let mut error = Cli::try_parse_from(line).unwrap_err();
             let arguments: Vec<OsString> = line.iter().map(Into::into).collect();
             assert_eq!(hint(&mut error, &arguments).as_deref(), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_too_long_are_repeated_in_short() {
+        let long = "x".repeat(9_000);
+        for line in [
+            &["start", "n1", "--timeout", &long][..],
+            &["start", &long.to_uppercase()],
+            &["start", "n1", &format!("--{long}")],
+            &["start", "n1", "--order", &long],
+            &[&long],
+            &["start", "n1", "--pod-selector", &format!("a={long}")],
+        ] {
+            let line = std::iter::once("kubectl-nm").chain(line.iter().copied());
+            let mut error = Cli::try_parse_from(line).unwrap_err();
+            hint(&mut error, &[]);
+            shorten_values(&mut error);
+            let said = error.to_string();
+            assert!(said.len() < 900 && said.to_lowercase().contains("xxx ..."), "{said}");
         }
     }
 

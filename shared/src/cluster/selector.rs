@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+/// How many characters of an invalid part are repeated.
+const MAX_QUOTED: usize = 80;
+
 /// Parses a label selector. The empty one selects everything.
 ///
 /// # Errors
@@ -36,7 +39,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
         match c {
             '(' if !inside => inside = true,
             ')' if inside => inside = false,
-            '(' | ')' => return Err(format!("\"{text}\" has a parenthesis too many")),
+            '(' | ')' => return Err(format!("{} has a parenthesis too many", quoted(text))),
             ',' if !inside => {
                 parts.push(&text[begin..at]);
                 begin = at + 1;
@@ -45,7 +48,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
         }
     }
     if inside {
-        return Err(format!("\"{text}\" lacks a parenthesis"));
+        return Err(format!("{} lacks a parenthesis", quoted(text)));
     }
     if !text.trim().is_empty() {
         parts.push(&text[begin..]);
@@ -55,7 +58,7 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
 
 fn requirement(part: &str) -> Result<LabelSelectorRequirement, String> {
     let unreadable =
-        || format!("\"{part}\" selects no labels; app=web, app!=web, app in (a,b), app and !app do");
+        || format!("{} selects no labels; app=web, app!=web, app in (a,b), app and !app do", quoted(part));
     let made = |key: &str, operator: &str, values: Option<Vec<&str>>| {
         let (key, values) =
             (key.trim(), values.map(|values| values.into_iter().map(str::trim).collect::<Vec<_>>()));
@@ -82,6 +85,14 @@ fn requirement(part: &str) -> Result<LabelSelectorRequirement, String> {
     match part.strip_prefix('!') {
         Some(key) => made(key, "DoesNotExist", None),
         None => made(part, "Exists", None),
+    }
+}
+
+/// A part in quotes; of a long one, its beginning.
+fn quoted(part: &str) -> String {
+    match part.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("\"{}...\"", &part[..end]),
+        None => format!("\"{part}\""),
     }
 }
 
@@ -158,6 +169,10 @@ mod tests {
         ] {
             let said = parse(text).unwrap_err();
             assert!(said.starts_with(complaint), "{said}");
+        }
+        for long in [format!("a={}", "x".repeat(9_000)), format!("a in ({}", "x".repeat(9_000))] {
+            let said = parse(&long).unwrap_err();
+            assert!(said.len() < 200 && said.contains("xxx...\""), "{said}");
         }
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::args::names::{closest, distinct, parse_node};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::error::{Error, NodeFileProblem};
+use crate::terminal::shortened::{beginning, last_causes};
 use crate::terminal::text::Line;
 
 /// The arguments that select nodes.
@@ -40,11 +41,15 @@ impl NodeSelection {
         let Some(selector) = &self.selector else { return self.named() };
         let found = cluster.node_names(Some(selector)).await.map_err(|error| match error.status() {
             Some(status) if status.code == 400 => {
-                Error::Selector { selector: selector.clone(), why: status.message.clone() }
+                let short = beginning(selector);
+                // The message repeats the selector.
+                let why =
+                    if short == *selector { status.message.clone() } else { last_causes(&status.message) };
+                Error::Selector { selector: short, why }
             }
             _ => error,
         })?;
-        if found.is_empty() { Err(Error::NothingSelected(selector.clone())) } else { Ok(found) }
+        if found.is_empty() { Err(Error::NothingSelected(beginning(selector))) } else { Ok(found) }
     }
 
     /// Whether the nodes are known to exist, because the cluster listed them.
@@ -169,6 +174,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::error::exit::Exit;
     use crate::testing::fake_server::{cluster, failure, nodes};
 
     #[test]
@@ -231,6 +237,13 @@ mod tests {
         let error = selected.resolve(&cluster).await.unwrap_err();
         assert_eq!(error.to_string(), "invalid label selector \"a b\": x BadRequest");
         assert!(error.hint().is_some_and(|hint| hint.contains("pool=blue")));
+        assert_eq!(error.exit(), Exit::Usage, "as an invalid --pod-selector");
+        let long = "x".repeat(9_000);
+        let refused = format!("Invalid value: \"{long}\": must be no more than 63 bytes");
+        let (cluster, _) = self::cluster(move |_, _| failure(400, "BadRequest", &refused));
+        let selected = NodeSelection { selector: Some(long), ..NodeSelection::default() };
+        let error = selected.resolve(&cluster).await.unwrap_err().to_string();
+        assert!(error.len() < 300 && error.contains(" ...\": ... must be no more than 63 bytes"), "{error}");
     }
 
     #[tokio::test]

@@ -317,7 +317,7 @@ impl Error {
     /// Exit code of the command.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed | Self::Declined => Exit::Usage,
+            Self::Unconfirmed | Self::Declined | Self::Selector { .. } => Exit::Usage,
             Self::Above(failure) => failure.exit(),
             _ => Exit::Error,
         }
