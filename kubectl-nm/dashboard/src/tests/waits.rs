@@ -139,6 +139,24 @@ fn the_elapsed_time_is_that_of_the_drain_and_does_not_grow_with_later_statuses()
     }
 }
 
+#[test]
+fn the_time_of_an_open_node_that_is_paused_or_stops_is_since_then() {
+    let mut status = json!({"phase": "Running", "evictionPods": 2, "podCounts": {"waiting": 2},
+        "conditions": [condition("Cordoned", "True", "Cordoned", 81), condition("Suspended", "True", "Paused", 4)]});
+    let first_line = |object: NodeMaintenance| {
+        let mut model = empty(Options { nodes: vec!["worker-07".into()], size: (120, 24), ..options() });
+        send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
+        text(&model).lines().next().unwrap().to_owned()
+    };
+    let paused = maintenance("worker-07", 90, status.clone());
+    assert!(first_line(paused.clone()).contains("Paused 4s"), "{}", first_line(paused));
+    status["conditions"][1] = condition("Suspended", "False", "Resumed", 4);
+    let mut object = maintenance("worker-07", 90, status);
+    assert!(first_line(object.clone()).contains("Draining 1m21s"), "{}", first_line(object));
+    object.metadata.deletion_timestamp = serde_json::from_value(json!(ago(7))).unwrap();
+    assert!(first_line(object.clone()).contains("Stopping 7s"), "{}", first_line(object));
+}
+
 fn waiting(counts: &Value) -> Value {
     let pod = |name: &str| {
         json!({"namespace": "hard2", "name": name, "reason": "BudgetTurn", "since": ago(8),

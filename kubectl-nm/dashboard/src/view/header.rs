@@ -32,7 +32,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let (state, word) = row.as_ref().map_or((None, IDLE), |row| (row.state, row.state_word()));
         let (glyph, tone) = canvas.glyphs.node(state);
         x = canvas.write(area, x + 2, &format!("{glyph} {word}"), tone);
-        if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
+        if let Some(seconds) = row.and_then(|row| row.seconds_in_state(model.now)) {
             x = canvas.write(area, x + 1, &elapsed(seconds), Tone::Plain);
         }
         x = filtered(model, canvas, area, x, if open.tree.is_shown { "row" } else { "pod" });

@@ -9,10 +9,11 @@ use nm_core::maintenance::creator::creator;
 use nm_core::maintenance::roll::{planned_begin, roll_progress};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
-    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, came_later, degraded, drain_began, drain_ended,
-    drained_again_since, hold, is_ending, percent_gone, pods_gone, pods_in_all, reason, roll_name, status,
-    stop_progress, uid,
+    PICKUP_TIMEOUT, State, blocked_count, blocked_pods, came_later, condition, degraded, drain_began,
+    drain_ended, drained_again_since, hold, is_ending, percent_gone, pods_gone, pods_in_all, reason,
+    roll_name, status, stop_progress, uid,
 };
+use nm_shared::api::condition::ConditionType;
 use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts, WaitReason};
 
 use crate::model::lists::filter::{FilterField, Searchable};
@@ -45,6 +46,8 @@ pub(crate) struct FleetRow {
     pub(crate) ended: Option<Timestamp>,
     /// When pods began to leave that came after the node was drained; none if none do.
     again: Option<Timestamp>,
+    /// Since when it is suspended or stops; none in other states.
+    stands_since: Option<Timestamp>,
     pub(crate) blockers: Vec<(String, usize)>,
     /// The reason for the maintenance; empty if none was given.
     pub(crate) reason: String,
@@ -110,6 +113,7 @@ impl FleetRow {
             started: drain_began(maintenance).or(created),
             ended,
             again: drained_again_since(maintenance).filter(|_| ended.is_none()),
+            stands_since: stands_since(maintenance, state),
             blockers,
             reason: maintenance.spec.reason.clone().unwrap_or_default(),
             creator: creator(maintenance).unwrap_or_default(),
@@ -190,6 +194,15 @@ impl FleetRow {
         Some(self.ended.unwrap_or(now).duration_since(self.again.or(self.started)?).as_secs())
     }
 
+    /// The time beside the state of an open node: for how many seconds it is suspended or stops, and else those of
+    /// [`Self::seconds`].
+    pub(crate) fn seconds_in_state(&self, now: Timestamp) -> Option<i64> {
+        match self.stands_since {
+            Some(since) => Some(now.duration_since(since).as_secs()),
+            None => self.seconds(now),
+        }
+    }
+
     /// Why it is in its state; empty if there is nothing to add.
     pub(crate) fn why(&self, now: Timestamp) -> &str {
         let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
@@ -200,6 +213,16 @@ impl FleetRow {
             }
             _ => &self.why,
         }
+    }
+}
+
+fn stands_since(maintenance: &NodeMaintenance, state: State) -> Option<Timestamp> {
+    match state {
+        State::Planned | State::Paused => {
+            condition(maintenance, ConditionType::Suspended).map(|suspended| suspended.last_transition_time.0)
+        }
+        State::Stopping => maintenance.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
+        _ => None,
     }
 }
 
