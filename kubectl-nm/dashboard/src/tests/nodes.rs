@@ -7,6 +7,8 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 use kube::ResourceExt;
 use nm_core::client::watch_stream::WatchChange;
+use nm_shared::NodeMaintenance;
+use nm_shared::drain::cordon_owner::CordonOwner;
 use serde_json::{Value, json};
 
 use crate::config::appearance::{Appearance, ThemeName};
@@ -14,7 +16,7 @@ use crate::message::{ClusterRequest, Effect, Message};
 use crate::model::fleet::node_row::NodeRow;
 use crate::model::lists::listing::Sort;
 use crate::model::{Model, Options};
-use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
+use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{
@@ -192,6 +194,33 @@ fn an_opened_node_without_a_maintenance_is_cordoned_if_the_node_shows_that() {
         press(&mut model, KeyCode::Enter);
         assert!(text(&model).contains(cordoned), "{}", text(&model));
     }
+}
+
+#[test]
+fn an_opened_node_says_nothing_of_a_cordon_that_is_not_known() {
+    let shown = |nodes: Vec<Arc<NodeMetadata>>, object: Option<NodeMaintenance>| {
+        let mut model = empty(Options { nodes: vec!["worker-07".into()], ..options() });
+        let objects = object.map(Arc::new).into_iter().collect();
+        send(&mut model, Message::Maintenances(WatchChange::Listed(objects)));
+        send(&mut model, Message::Nodes(WatchChange::Listed(nodes)));
+        text(&model)
+    };
+    // Neither metadata nor a maintenance that has not begun shows whether somebody has cordoned the node.
+    let metadata = || vec![Arc::new(NodeMetadata { name: "worker-07".into(), ..NodeMetadata::default() })];
+    let idle = shown(metadata(), None);
+    assert!(!idle.contains("Cordoned:") && !idle.contains("Lease:") && !idle.contains("Reason:"), "{idle}");
+    let planned = || maintenance("worker-07", 90, json!({"phase": "Pending"}));
+    let waits = shown(metadata(), Some(planned()));
+    assert!(!waits.contains("Cordoned:") && waits.contains("Lease: -"), "{waits}");
+
+    let by_hand = || {
+        let mut node = NodeMetadata::clone(&metadata()[0]);
+        node.details = Some(NodeDetails { cordon: Some(CordonOwner::Person), ..NodeDetails::default() });
+        vec![Arc::new(node)]
+    };
+    assert!(shown(by_hand(), None).contains("Cordoned: yes"));
+    let waits = shown(by_hand(), Some(planned()));
+    assert!(waits.contains("Cordoned: yes") && waits.contains("Lease: -"), "{waits}");
 }
 
 #[test]

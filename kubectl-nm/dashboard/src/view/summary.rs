@@ -106,48 +106,62 @@ fn facts(
     area: Rect,
 ) {
     let metadata = model.fleet.node(&open.name);
-    let holds = |type_| maintenance.and_then(|object| condition(object, type_));
-    let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
+    let has_begun = maintenance.and_then(cordoned_since).is_some();
+    let was_schedulable = metadata.and_then(|metadata| metadata.was_schedulable);
     let details = metadata.and_then(|metadata| metadata.details.as_ref());
-    // Without a maintenance, only the node shows it, which is not always read.
-    let is_cordoned = match maintenance {
-        Some(maintenance) => Some(cordoned_since(maintenance).is_some()),
-        None => details.map(|details| details.cordon.is_some()),
+    // Beside the maintenance, only a whole node shows it, which is not always read.
+    let is_cordoned = if has_begun || was_schedulable.is_some() {
+        Some(true)
+    } else {
+        details.map(|details| details.cordon.is_some())
     };
-    let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
+    let before = match was_schedulable {
         Some(true) => " (was schedulable)",
         Some(false) => " (was cordoned before)",
         None => "",
     };
-    let waits = holds(ConditionType::Drained)
-        .is_some_and(|drained| ConditionReason::of(drained) == Some(ConditionReason::LeaseHeld));
-    let lost = holds(ConditionType::Degraded).is_some_and(|degraded| {
-        degraded.status == "True" && ConditionReason::of(degraded) == Some(ConditionReason::LeaseLost)
-    });
-    let (lease, lease_tone) = match (waits, lost, is_cordoned) {
-        (true, ..) => ("another holder", Tone::Bad),
-        (_, true, _) => ("LOST", Tone::Bad),
-        (.., Some(true)) if maintenance.is_some() => ("held", Tone::Plain),
-        _ => ("-", Tone::Plain),
-    };
-    let cordoned = match is_cordoned {
-        Some(true) => format!("yes{before}"),
-        Some(false) => format!("no{before}"),
-        None => String::from("-"),
-    };
-    let mut x = area.x + 1;
-    let mut facts = vec![("Cordoned", cordoned.as_str(), Tone::Plain), ("Lease", lease, lease_tone)];
+    let mut facts: Vec<(&str, String, Tone)> = Vec::new();
+    if let Some(is_cordoned) = is_cordoned {
+        let cordoned = if is_cordoned { "yes" } else { "no" };
+        facts.push(("Cordoned", format!("{cordoned}{before}"), Tone::Plain));
+    }
+    if let Some(maintenance) = maintenance {
+        let (lease, tone) = lease(maintenance, has_begun);
+        facts.push(("Lease", lease.to_owned(), tone));
+    }
     if metadata.is_some_and(|metadata| metadata.control_plane) {
-        facts.push(("Role", "control plane", Tone::Strong));
+        facts.push(("Role", String::from("control plane"), Tone::Strong));
     }
-    let age = age_word(model.health.of(WatchKind::Nodes), model.now);
-    if let Some((age, tone)) = age.as_ref().filter(|_| metadata.is_some()) {
-        facts.push(("Node", age, *tone));
+    if let Some((age, tone)) =
+        age_word(model.health.of(WatchKind::Nodes), model.now).filter(|_| metadata.is_some())
+    {
+        facts.push(("Node", age, tone));
     }
-    facts.push(("Reason", reason, Tone::Plain));
+    if let Some(maintenance) = maintenance {
+        let reason = maintenance.spec.reason.clone().unwrap_or_else(|| String::from("-"));
+        facts.push(("Reason", reason, Tone::Plain));
+    }
+    let mut x = area.x + 1;
     for (name, value, tone) in facts {
         x = canvas.write(area, x, &format!("{name}: "), Tone::Quiet);
-        x = canvas.write(area, x, value, tone) + 2;
+        x = canvas.write(area, x, &value, tone) + 2;
+    }
+}
+
+/// Who has the lease of the node.
+fn lease(maintenance: &NodeMaintenance, has_begun: bool) -> (&'static str, Tone) {
+    let is = |type_, reason| {
+        condition(maintenance, type_).filter(|found| ConditionReason::of(found) == Some(reason))
+    };
+    let lost = is(ConditionType::Degraded, ConditionReason::LeaseLost);
+    if is(ConditionType::Drained, ConditionReason::LeaseHeld).is_some() {
+        ("another holder", Tone::Bad)
+    } else if lost.is_some_and(|degraded| degraded.status == "True") {
+        ("LOST", Tone::Bad)
+    } else if has_begun {
+        ("held", Tone::Plain)
+    } else {
+        ("-", Tone::Plain)
     }
 }
 
