@@ -44,7 +44,8 @@ impl ReplayStatus {
 }
 
 /// Nodes that are not open: the recorded ones in a replay, and else those that are watched for the panel, or because their drain
-/// is under way, so that what left a node before it is opened is known then.
+/// is under way, so that what left a node before it is opened is known then. What left them is kept as long as they are in
+/// maintenance.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BackgroundNodes(BTreeMap<String, OpenNode>);
 
@@ -67,8 +68,8 @@ impl BackgroundNodes {
         self.0.get_mut(node)
     }
 
-    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|node, _| keep(node));
+    pub(crate) fn retain(&mut self, keep: impl Fn(&OpenNode) -> bool) {
+        self.0.retain(|_, node| keep(node));
     }
 
     pub(crate) fn take(&mut self, node: &str) -> Option<OpenNode> {

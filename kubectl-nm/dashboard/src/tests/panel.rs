@@ -1,17 +1,22 @@
 //! The panel about the selected node, and the nodes that are followed for it and because their drains are under way.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
-use nm_shared::PodState;
+use nm_shared::{NodeMaintenance, PodState};
+use serde_json::json;
 
 use crate::message::{Effect, Message};
+use crate::model::lists::listing::Rows;
 use crate::model::{Model, Options, RecordingMode};
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
-use crate::tests::scenes::{empty, events, fleet, options, pods, press, send, set_watch, type_in};
+use crate::tests::scenes::{
+    ago, empty, events, fleet, options, pods, press, send, set_watch, type_in, worker_07,
+};
 
 fn tick(model: &mut Model) -> Vec<Effect> {
     let at = model.now + SignedDuration::from_secs(1);
@@ -92,6 +97,58 @@ fn what_left_a_node_before_it_was_opened_is_shown() {
     type_in(&mut model, "w");
     assert!(text(&model).contains("front-6c4f9-aa1"), "{}", text(&model));
     assert!(text(&model).contains("13 pods left before"), "those of before: {}", text(&model));
+}
+
+#[test]
+fn what_left_a_node_is_shown_when_it_is_opened_after_its_drain_and_again() {
+    let mut model = fleet(Options { size: (120, 60), ..options() });
+    tick(&mut model);
+    deliver(&mut model);
+    let apply = |model: &mut Model, object: NodeMaintenance| {
+        send(model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
+    };
+    let drained = json!({"type": "Drained", "status": "True", "reason": "Drained", "message": "",
+        "lastTransitionTime": ago(0)});
+    let mut object = worker_07();
+    let status = object.status.as_mut().unwrap();
+    status.conditions.retain(|condition| condition.type_ != "Drained");
+    status.conditions.push(serde_json::from_value(drained).unwrap());
+    apply(&mut model, object.clone());
+    let open_after_others = |model: &mut Model| {
+        type_in(model, "G");
+        assert!(tick(model).iter().all(|effect| *effect != following(&UNDER_WAY)));
+        tick(model);
+        assert!(!model.followed.contains("worker-07"), "{:?}", model.followed);
+        type_in(model, "/node:worker-07");
+        press(model, KeyCode::Enter);
+        assert_eq!(press(model, KeyCode::Enter), [Effect::Open(String::from("worker-07"))]);
+    };
+    let shown = |model: &Model| -> Vec<String> {
+        let rows = model.open.as_ref().unwrap().pods.rows.all();
+        let rows = rows.filter(|row| row.progress.state == Some(PodState::Gone));
+        rows.map(|row| row.id.name.clone()).collect()
+    };
+    let list = |model: &mut Model| {
+        let left = pods().into_iter().filter(|pod| pod.id.name != "front-6c4f9-aa1").collect();
+        send(model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(left) });
+    };
+    for _ in 0..2 {
+        open_after_others(&mut model);
+        let open = model.open.as_ref().unwrap();
+        assert!(!open.pods.complete && !open.pods.hidden, "what is there now is read anew");
+        assert_eq!((shown(&model), open.pods.rows.total()), (vec![String::from("front-6c4f9-aa1")], 1));
+        list(&mut model);
+        assert_eq!(shown(&model), ["front-6c4f9-aa1"]);
+        assert!(model.open.as_ref().unwrap().pods.are_known());
+        press(&mut model, KeyCode::Esc);
+        press(&mut model, KeyCode::Esc);
+    }
+    tick(&mut model);
+    tick(&mut model);
+    object.metadata.uid = Some(String::from("another"));
+    apply(&mut model, object);
+    open_after_others(&mut model);
+    assert!(shown(&model).is_empty(), "they left in an earlier maintenance");
 }
 
 #[test]

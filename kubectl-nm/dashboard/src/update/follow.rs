@@ -9,7 +9,7 @@ use nm_shared::gate::ownership::age_rank;
 
 use crate::layout::ScreenLayout;
 use crate::message::Effect;
-use crate::model::lists::listing::Row;
+use crate::model::lists::listing::{Row, Rows};
 use crate::model::{Model, RecordingMode};
 
 /// How many drains are followed at most: each costs a watch on the pods of a node and two on events.
@@ -23,7 +23,11 @@ fn panel_node(model: &Model) -> Option<String> {
 
 /// Has something to show in the panel at once: what the status names, until the pods are watched.
 pub(super) fn prepare_panel(model: &mut Model) {
-    let Some(node) = panel_node(model).filter(|node| model.background.known(node).is_none()) else { return };
+    let is_unknown = |node: &String| {
+        let known = model.background.known(node);
+        known.is_none_or(|known| !model.options.is_replay() && !known.pods.complete && !known.pods.hidden)
+    };
+    let Some(node) = panel_node(model).filter(is_unknown) else { return };
     let maintenance = model.fleet.maintenance_of(&node).map(AsRef::as_ref);
     model.background.get(&node).pods.hide(maintenance, model.now);
 }
@@ -45,11 +49,19 @@ pub(super) fn follow(model: &mut Model, is_tick: bool) -> Option<Effect> {
             wanted.remove(open);
         }
     }
-    model.background.retain(|node| wanted.contains(node) || panel.as_deref() == Some(node));
-    for known in model.background.iter_mut().filter(|known| !wanted.contains(&known.name)) {
+    let Model { background, fleet, .. } = model;
+    let is_shown = |node: &str| wanted.contains(node) || panel.as_deref() == Some(node);
+    for known in background.iter_mut().filter(|known| !wanted.contains(&known.name)) {
         // Nothing reports whether it is current.
         known.health.clear();
+        if !is_shown(&known.name) {
+            known.keep_gone(fleet.maintenance_of(&known.name).map(AsRef::as_ref));
+        }
     }
+    background.retain(|known| {
+        let is_in_maintenance = || fleet.maintenance_of(&known.name).is_some();
+        is_shown(&known.name) || (known.pods.rows.total() > 0 && is_in_maintenance())
+    });
     for node in &wanted {
         model.background.get(node);
     }

@@ -27,9 +27,11 @@ impl Model {
     /// Opens a node: with what is known of it if it was followed, and in a replay with what was recorded of it until now.
     pub(crate) fn open_node(&mut self, node: &str) -> &mut OpenNode {
         let is_replay = self.options.is_replay();
-        // What a status names is not a list of the pods.
-        let known = self.background.take(node).filter(|known| is_replay || known.pods.complete);
-        let opened = known.unwrap_or_else(|| OpenNode::new(node));
+        let mut opened = self.background.take(node).unwrap_or_else(|| OpenNode::new(node));
+        if !is_replay && !opened.pods.complete {
+            // What a status names is not a list of the pods.
+            opened.keep_gone(self.fleet.maintenance_of(node).map(AsRef::as_ref));
+        }
         let pods = opened.health.get(&WatchKind::Pods).filter(|_| self.followed.contains(node)).cloned();
         self.open = Some(opened);
         if is_replay {

@@ -7,6 +7,8 @@ pub(crate) mod pods;
 
 use std::collections::BTreeMap;
 
+use nm_shared::NodeMaintenance;
+
 use crate::model::open_node::first_causes::FirstCauses;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::open_node::pods::PodList;
@@ -41,6 +43,13 @@ impl OpenNode {
             first_causes: FirstCauses::default(),
             health: BTreeMap::new(),
         }
+    }
+
+    /// Keeps only the pods that have left it, because nothing watches it any more.
+    pub(crate) fn keep_gone(&mut self, maintenance: Option<&NodeMaintenance>) {
+        let mut pods = std::mem::take(&mut self.pods);
+        pods.keep_gone(maintenance);
+        *self = Self { pods, ..Self::new(&self.name) };
     }
 
     /// The selected pod of the node; none if a row of the tree is selected that is something else.

@@ -110,9 +110,7 @@ impl PodList {
         }
         if std::mem::take(&mut self.hidden) {
             // The rows that a status named have other keys than those of pods.
-            let is_gone = |row: &&PodRow| row.progress.state == Some(PodState::Gone);
-            let gone: Vec<PodRow> = self.rows.all().filter(is_gone).cloned().collect();
-            self.rows.replace(gone);
+            self.retain_rows(is_gone);
         }
         self.spec = spec(maintenance);
         let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
@@ -191,10 +189,26 @@ impl PodList {
         let before = std::mem::replace(&mut self.maintenance, uid);
         if before != self.maintenance && !before.is_empty() {
             self.later.clear();
-            let is_left = |row: &&PodRow| row.progress.state != Some(PodState::Gone);
-            let left: Vec<PodRow> = self.rows.all().filter(is_left).cloned().collect();
-            self.rows.replace(left);
+            self.retain_rows(|row| !is_gone(row));
         }
+    }
+
+    /// Forgets all pods but those that have left, because nothing watches the node any more.
+    pub(crate) fn keep_gone(&mut self, maintenance: Option<&NodeMaintenance>) {
+        self.forget_before(maintenance);
+        if !self.complete && !self.hidden && self.watched.is_empty() {
+            return;
+        }
+        self.watched.clear();
+        self.ids.clear();
+        self.last_status = Default::default();
+        (self.complete, self.hidden) = (false, false);
+        self.retain_rows(is_gone);
+    }
+
+    fn retain_rows(&mut self, keep: impl Fn(&PodRow) -> bool) {
+        let kept: Vec<PodRow> = self.rows.all().filter(|row| keep(row)).cloned().collect();
+        self.rows.replace(kept);
     }
 
     /// Whether a pod has come since the drain started.
@@ -426,6 +440,10 @@ fn path(namespace: &str, name: &str) -> String {
 /// Whether a pod has to go, or had to; then it is kept as gone after it disappeared.
 pub(crate) fn had_to_go(row: &PodRow) -> bool {
     row.progress.is_unknown || !matches!(row.progress.state, None | Some(PodState::Staying))
+}
+
+fn is_gone(row: &PodRow) -> bool {
+    row.progress.state == Some(PodState::Gone)
 }
 
 /// Whether the drain has begun. A pod that leaves before is not one that the drain moved. The medik8s operator writes no conditions.
