@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::commands::status;
 use crate::install::difference::{is_changed, keep_white_space};
 use crate::install::error::SetupError;
-use crate::install::installation::Installation;
+use crate::install::installation::{Installation, OWN_VERSION, is_older};
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
 use crate::install::readiness;
@@ -157,11 +157,11 @@ pub(crate) async fn run(
     match apply(&plan, &args, &mut applied, cluster, out).await {
         Ok(()) => {}
         Err(error) if applied.is_empty() => return Err(error),
-        Err(error) => return Ok(report_partial(&error, applied.len(), plan.objects.len(), out)),
+        Err(error) => return Ok(report_partial(&error, applied.len(), &plan, out)),
     }
     for object in &plan.removed {
         if let Err(error) = objects::delete(cluster, object).await {
-            return Ok(report_partial(&error, applied.len(), plan.objects.len(), out));
+            return Ok(report_partial(&error, applied.len(), &plan, out));
         }
         out.message(&Line::new(format!("{} deleted", format::located(object))));
     }
@@ -198,11 +198,15 @@ async fn apply(
     Ok(())
 }
 
-fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
+fn report_partial(error: &Error, applied: usize, plan: &InstallPlan, out: &mut Output) -> Exit {
     error.print(out);
+    let is_update =
+        plan.objects.iter().any(|object| object.wanted["kind"] == "Deployment" && object.before.is_some());
+    // Of an installation that was there before, that would remove everything.
+    let or = if is_update { "" } else { ", or `kubectl nm uninstall` to remove them" };
     out.hint(&format!(
-        "{applied} of {of} objects are applied; run the same command again to continue, or `kubectl nm uninstall` to remove \
-         them"
+        "{applied} of {} objects are applied; run the same command again to continue{or}",
+        plan.objects.len()
     ));
     error.exit()
 }
@@ -359,7 +363,13 @@ fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Err
     if asked.max_unavailable.is_some() && installation.deployment.as_ref().is_some_and(is_flag) {
         return Err(SetupError::LimitIsFlag(installation.namespace.clone()).into());
     }
-    if installation.deployment.is_some() || asked.image.is_some() {
+    if asked.image.is_some() {
+        return Ok(());
+    }
+    if let Some(installed) = installation.version().filter(|installed| is_older(OWN_VERSION, installed)) {
+        return Err(SetupError::OlderPlugin { plugin: OWN_VERSION, installed }.into());
+    }
+    if installation.deployment.is_some() {
         return Ok(());
     }
     let grants: Vec<&str> = asked.grants.iter().map(|grant| grant.as_str()).collect();

@@ -103,11 +103,28 @@ fn the_image_is_reported_unless_it_is_given() {
 
 #[test]
 fn a_partial_installation_is_reported_with_its_progress() {
-    let (mut out, captured) = output();
     let error = Error::NotInstalled { server: String::from("s") };
-    assert_eq!(report_partial(&error, 3, 17, &mut out), Exit::Error);
-    let printed = captured.messages();
-    assert!(printed.contains("\nhint: 3 of 17 objects are applied; "), "{printed}");
+    let printed = |before: Option<Value>| {
+        let (mut out, captured) = output();
+        let deployment = PlannedObject { wanted: json!({"kind": "Deployment"}), before };
+        let role = PlannedObject { wanted: json!({"kind": "Role"}), before: None };
+        let plan = InstallPlan {
+            namespace: String::from("ops"),
+            objects: vec![role, deployment],
+            removed: Vec::new(),
+            notes: Vec::new(),
+        };
+        assert_eq!(report_partial(&error, 1, &plan, &mut out), Exit::Error);
+        captured.messages()
+    };
+    let hint = "\nhint: 1 of 2 objects are applied; run the same command again to continue";
+    let new = printed(None);
+    assert!(new.ends_with(&format!("{hint}, or `kubectl nm uninstall` to remove them\n")), "{new}");
+    let update = printed(Some(json!({})));
+    assert!(
+        update.ends_with(&format!("{hint}\n")),
+        "an uninstallation would remove what was there: {update}"
+    );
 }
 
 #[test]

@@ -396,6 +396,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             node: node(object).to_owned(),
             differences: format!("it has no hook {}", missing.name),
             remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
+            continues: false,
         });
     }
     if object.spec.suspend != args.suspend {
@@ -405,6 +406,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             node: node(object).to_owned(),
             differences: differences.to_owned(),
             remedy: format!("kubectl nm {command} {}{}", node(object), cluster.flags()),
+            continues: false,
         });
     }
     Ok(())

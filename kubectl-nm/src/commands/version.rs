@@ -67,7 +67,7 @@ pub(crate) async fn run(args: VersionArgs, cluster: &Cluster, out: &mut Output) 
             versions.reconciler = installation.version();
             versions.reconciler_image = installation.image().map(str::to_owned);
             if installation.deployment.is_none() {
-                out.advise("nm-reconciler is not installed; `kubectl nm install` installs it.");
+                out.advise("nm-reconciler is not installed; `kubectl nm install --image IMAGE` installs it.");
             }
         }
         Err(error) => error.print(out),

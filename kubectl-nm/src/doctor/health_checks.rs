@@ -19,7 +19,7 @@ use crate::doctor::finding::{CheckResult, Fetched, Finding, Unavailable, fail, n
 use crate::doctor::orphans;
 use crate::doctor::service_account;
 use crate::install::difference::first_deviation;
-use crate::install::installation::{Installation, OWN_VERSION, version_skew};
+use crate::install::installation::{Installation, OWN_VERSION, is_older, version_skew};
 use crate::install::leadership::LeaderLease;
 use crate::install::manifests;
 use crate::install::readiness::{self, available_replicas};
@@ -28,6 +28,8 @@ use crate::install::readiness::{self, available_replicas};
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 const INSTALL: &str = "run `kubectl nm install` to fix it";
+
+const INSTALL_NEW: &str = "run `kubectl nm install --image IMAGE` to install it";
 
 pub(crate) struct ClusterReport {
     pub(crate) server: String,
@@ -72,7 +74,15 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
         let is_available = installed(report).is_some_and(is_available);
         found.iter_mut().filter(|found| found.check == "reconciler" || !is_available).for_each(excuse_start);
     }
+    let version = report.installation.as_ref().ok().and_then(Installation::version);
+    let newer = version.filter(|version| is_older(OWN_VERSION, version));
     for finding in &mut found {
+        if let (Some(newer), Some(remedy)) = (&newer, &mut finding.remedy)
+            && remedy.contains("kubectl nm install")
+        {
+            *remedy =
+                format!("first update the plugin, which is older than nm-reconciler {newer}; then {remedy}");
+        }
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
     }
@@ -166,7 +176,7 @@ fn reconciler(report: &ClusterReport) -> Fetched<Finding> {
                 format!("{} describes how to replace it", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
-        (None, None) => return fail("nm-reconciler is not installed", INSTALL),
+        (None, None) => return fail("nm-reconciler is not installed", INSTALL_NEW),
         (Some(_), None) => {}
     }
     let deployment = installation.deployment.as_ref().unwrap_or(&Value::Null);
@@ -225,7 +235,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
                     let why = "either no nm-reconciler is running, or a single one runs outside the cluster";
                     Err(Unavailable(format!("{what}: {why}")))
                 }
-                Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL),
+                Ok(found) if found.deployment.is_none() => fail(NO_LEADER, INSTALL_NEW),
                 found => {
                     let is_known_to_run = installed(report).is_none_or(is_available);
                     if !is_known_to_run && on_unready_node(report).is_none() {

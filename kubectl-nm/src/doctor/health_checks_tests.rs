@@ -273,7 +273,20 @@ fn no_remedy_names_the_log_of_a_missing_deployment() {
         report.lease = lapsed();
         report.installation = Ok(Installation { namespace: "ns".into(), ..Installation::default() });
     });
-    assert!(gone.contains("`kubectl nm install`"), "{gone}");
+    assert!(gone.contains("`kubectl nm install --image IMAGE`"), "{gone}");
+}
+
+#[test]
+fn an_older_plugin_sets_nothing_back() {
+    let found = remedy("definition", |report| {
+        report.crd = Ok(None);
+        let deployment = report.installation.as_mut().unwrap().deployment.as_mut().unwrap();
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = json!("r/nm-reconciler:9.0.0");
+    });
+    assert!(
+        found.starts_with("first update the plugin, which is older than nm-reconciler 9.0.0; then "),
+        "{found}"
+    );
 }
 
 #[test]

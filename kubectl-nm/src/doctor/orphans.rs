@@ -39,8 +39,10 @@ pub(crate) fn nodes(
     let (what, remedy) = match mark {
         Mark::Drained => (
             "cordoned by a deleted maintenance",
+            // A hook, because the pods that are on the node may have come to stay.
             format!(
-                "`kubectl nm start {first}` and then `kubectl nm stop {first}` restores its original state"
+                "`kubectl nm start {first} --hook keep=doctor`, which evicts nothing, and once it is cordoned, `kubectl nm stop \
+                 {first}`, which restores its original state"
             ),
         ),
         Mark::Unrecorded(taint) => (

@@ -27,6 +27,11 @@ pub(crate) enum SetupError {
     )]
     LimitIsFlag(String),
 
+    #[error(
+        "nm-reconciler {installed} is newer than this plugin ({plugin}), which would set the CRD and the permissions back"
+    )]
+    OlderPlugin { plugin: &'static str, installed: String },
+
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
 
@@ -71,6 +76,9 @@ impl Failure for SetupError {
             Self::NothingToChange(flags) => format!(
                 "nothing was changed; check that this is the right cluster, or install it with `kubectl nm install --image IMAGE \
                  {flags}`"
+            ),
+            Self::OlderPlugin { .. } => String::from(
+                "nothing was changed; update the plugin, or name the older image with --image to install that version",
             ),
             Self::LimitIsFlag(namespace) => format!(
                 "nothing was changed; set it where the flag comes from, or with `kubectl -n {namespace} edit deployment \

@@ -118,6 +118,15 @@ pub(crate) fn version_skew(plugin: &str, reconciler: &str) -> Option<String> {
         .then(|| format!("plugin {plugin} and reconciler {reconciler} may be incompatible"))
 }
 
+/// Whether the plugin is older than nm-reconciler, so that it would set the definition and the permissions back.
+pub(crate) fn is_older(plugin: &str, reconciler: &str) -> bool {
+    let numbers = |version: &str| {
+        let number = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok();
+        version.splitn(3, '.').map(number).collect::<Option<Vec<u64>>>()
+    };
+    matches!((numbers(plugin), numbers(reconciler)), (Some(plugin), Some(reconciler)) if plugin < reconciler)
+}
+
 /// The part of a version within which versions are compatible.
 fn series(version: &str) -> (&str, &str) {
     let mut parts = version.split('.');
@@ -166,6 +175,20 @@ mod tests {
             assert_eq!(found.version().as_deref(), Some(version), "{image}");
         }
         assert_eq!(Installation::default().version(), None);
+    }
+
+    #[test]
+    fn a_plugin_is_older_if_its_numbers_are() {
+        for (plugin, reconciler, older) in [
+            ("0.1.0", "0.1.0", false),
+            ("0.1.0", "0.1.1", true),
+            ("0.9.0", "0.10.0", true),
+            ("0.2.0", "0.1.9", false),
+            ("0.1.0", "0.2.0-rc1", true),
+            ("0.1.0", "latest", false),
+        ] {
+            assert_eq!(is_older(plugin, reconciler), older, "{plugin} {reconciler}");
+        }
     }
 
     #[test]

@@ -59,8 +59,12 @@ async fn until_waiting(workload: &Workload, reason: &str) -> String {
 
 /// The words of the first command in the output, without `kubectl`.
 fn command(said: &str) -> Vec<String> {
-    let line = said.lines().find_map(|line| line.strip_prefix("    kubectl ")).unwrap();
-    shlex::split(line).unwrap()
+    commands(said).swap_remove(0)
+}
+
+fn commands(said: &str) -> Vec<Vec<String>> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("    kubectl "));
+    lines.map(|line| shlex::split(line).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +191,9 @@ async fn a_pod_that_is_not_ready_under_its_own_budget_may_leave_with_always_allo
     until_blocked(&cluster, &node, BlockReason::DisruptionBudget).await;
     let said = plugin(&cluster, &["explain", &node]).await.stdout;
     assert!(said.contains("The budget protects pods that are not Ready themselves: "), "{said}");
-    let command = command(&said);
+    // The first command shows why the pods are not Ready.
+    let commands = commands(&said);
+    let command = commands.last().unwrap();
     assert!(
         command.last().is_some_and(|patch| patch.contains("\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"")),
         "{said}"

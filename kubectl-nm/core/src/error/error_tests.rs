@@ -24,7 +24,7 @@ fn refusals_are_worded_as_in_kubectl() {
         (
             serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
             "the cluster at https://c:6443 does not serve NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
-            "`kubectl nm install`",
+            "`kubectl nm install --image IMAGE`",
         ),
     ] {
         let error = answered(&body);

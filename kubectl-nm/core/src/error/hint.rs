@@ -25,9 +25,9 @@ impl Error {
             Self::Connection(error) => error.hint(),
             Self::Above(failure) => return failure.hint(),
             Self::Server { asked, status } => return of_server(asked, status),
-            Self::NotInstalled { .. } => {
-                String::from("`kubectl nm install` installs it; --context chooses another cluster")
-            }
+            Self::NotInstalled { .. } => String::from(
+                "`kubectl nm install --image IMAGE` installs it; --context chooses another cluster",
+            ),
             Self::NotServed { .. } => String::from(
                 "is this the right cluster? `kubectl api-resources` lists what it serves; --context chooses another",
             ),
@@ -79,9 +79,12 @@ impl Error {
             Self::InRoll { node, roll, standing } => roll_hint::of_node(node, roll, standing.as_ref()),
             Self::NameTaken { name, .. } => format!(
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
-                 delete the existing one"
+                 delete the existing one, which returns its node to service"
             ),
-            Self::Differs { remedy, .. } => format!("`{remedy}` changes it"),
+            Self::Differs { remedy, continues, .. } => {
+                let then = if *continues { "; the drain then continues, without a time limit" } else { "" };
+                format!("`{remedy}` changes it{then}")
+            }
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")
@@ -202,7 +205,7 @@ mod tests {
             (refused(401, "no"), "log in again"),
             (refused(429, "busy"), "try again"),
             (refused(500, "etcd"), "readyz"),
-            (Error::NotInstalled { server: server() }, "`kubectl nm install`"),
+            (Error::NotInstalled { server: server() }, "`kubectl nm install --image IMAGE`"),
             (Error::NotServed { server: server(), asked: "list x".into() }, "api-resources"),
             (Error::NoApiServer { server: server(), code: 502, response: "x".into() }, "the address"),
             (Error::Refused { server: server() }, "get-contexts"),

@@ -195,6 +195,8 @@ pub enum Error {
         differences: String,
         /// The command that changes them.
         remedy: String,
+        /// Whether a drain that has failed by its time limit continues with them.
+        continues: bool,
     },
 
     /// These nodes are not in maintenance.

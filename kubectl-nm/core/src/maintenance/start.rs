@@ -67,7 +67,8 @@ impl StartRequest {
             differences.push(difference(&format!("drain.{field}"), &is, &wanted));
             drain.insert(field.to_owned(), wanted);
         }
-        if !drain.is_empty() && has_failed_by_timeout(existing) {
+        let continues = !drain.is_empty() && has_failed_by_timeout(existing);
+        if continues {
             // Otherwise the drain would not continue: its time limit has passed.
             drain.entry("timeoutSeconds").or_insert(json!(0));
         }
@@ -86,6 +87,7 @@ impl StartRequest {
                 shell_quoted(&existing.name_any()),
                 shell_quoted(&patch)
             ),
+            continues,
         })
     }
 }
@@ -323,6 +325,7 @@ mod tests {
         let hint = force.check(&failed, "kubectl").unwrap_err().hint().unwrap();
         let patch = "{\"spec\":{\"drain\":{\"force\":true,\"timeoutSeconds\":0}}}";
         assert!(hint.contains(patch), "a drain that its time limit has ended needs a new one: {hint}");
+        assert!(hint.ends_with("; the drain then continues, without a time limit"), "{hint}");
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
         assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");
