@@ -135,7 +135,7 @@ async fn a_rollout_that_exceeds_its_deadline_is_named_until_it_ends() {
     let pod = until_obstacle(&cluster, "e2e-stalled", SurgeObstacle::Stalled).await;
     assert!(pod.message.contains("exceeded its deadline"), "{}", pod.message);
     let explained = plugin(&cluster, &["explain", &node]).await;
-    assert!(explained.stdout.contains("rollout status deployment/web"), "{explained:?}");
+    assert!(explained.stdout.contains("describe deployment/web"), "{explained:?}");
     schedule_beside(&cluster, &node, true).await;
     until_drained_without_errors(&cluster, "e2e-stalled").await;
     assert_eq!(probe.without(), (Duration::ZERO, 1));

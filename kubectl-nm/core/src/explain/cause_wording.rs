@@ -8,12 +8,11 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::{NodeMaintenance, PodReference};
 
-use crate::explain::cause::{continued, few, sentence};
+use crate::explain::cause::{UNLESS_WORKED_ON, continued, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
-use crate::explain::ways_back::UNLESS_WORKED_ON;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -162,27 +161,7 @@ impl Words<'_> {
             ),
             FirstCause::NeverAllows(never) => self.never_allows(never),
             FirstCause::ItsOwnPods(obstacle) => self.own_pods(obstacle),
-            FirstCause::OtherPods(obstacle) => {
-                let (advice, mut commands) = self.remedy(obstacle);
-                let suitable = self.suitable(obstacle);
-                commands.extend(few(suitable.iter().map(|node| self.stop(node))));
-                let instead = match suitable.as_slice() {
-                    [] => String::new(),
-                    [node] if node == self.node => {
-                        String::from("; or stop the maintenance: the pods may fit on its node")
-                    }
-                    [_] => {
-                        format!("; or return a node to service on which the pods may fit{UNLESS_WORKED_ON}")
-                    }
-                    _ => format!(
-                        "; or return one of the nodes to service on which the pods may fit{UNLESS_WORKED_ON}"
-                    ),
-                };
-                let (wait, status) = self.returned_by_rolls(obstacle);
-                commands.extend(status);
-                let advice = format!("{advice}{instead}{wait}");
-                Told { passes: self.only_starts(obstacle), ..told(self.unready(obstacle), &advice, commands) }
-            }
+            FirstCause::OtherPods(obstacle) => self.other_pods(obstacle),
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
             FirstCause::NotCreated(owner) => told(
                 format!(
@@ -234,6 +213,30 @@ impl Words<'_> {
             "Find out why the budget allows no eviction before you change anything"
         };
         Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets(), passes: waits }
+    }
+
+    fn other_pods(&self, obstacle: &Obstacle) -> Told {
+        let (advice, mut commands) = self.remedy(obstacle);
+        let suitable = self.suitable(obstacle);
+        commands.extend(few(suitable.iter().map(|node| self.stop(node))));
+        let instead = match suitable.as_slice() {
+            [] => String::new(),
+            [node] if node == self.node => {
+                String::from("; or stop the maintenance: the pods may fit on its node")
+            }
+            [_] => format!("; or return a node to service on which the pods may fit{UNLESS_WORKED_ON}"),
+            _ => {
+                format!("; or return one of the nodes to service on which the pods may fit{UNLESS_WORKED_ON}")
+            }
+        };
+        let (wait, status) = self.returned_by_rolls(obstacle);
+        commands.extend(status);
+        Told {
+            what: Some(sentence(&self.unready(obstacle))),
+            advice: format!("{advice}{instead}{wait}"),
+            commands,
+            passes: self.only_starts(obstacle),
+        }
     }
 
     fn own_pods(&self, obstacle: &Obstacle) -> Told {

@@ -3,15 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::explain::cause::{capitalized, few};
+use crate::explain::cause::{UNLESS_WORKED_ON, capitalized, few};
 use crate::explain::cause_wording::Words;
 use crate::explain::roll_causes::roll_command;
 use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 use crate::terminal::text::first_names;
-
-/// What to consider before a node returns to service that was drained for somebody.
-pub(super) const UNLESS_WORKED_ON: &str = ", unless somebody works on it";
 
 /// How nodes return to service.
 pub(super) struct WaysBack {
