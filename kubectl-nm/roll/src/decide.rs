@@ -465,9 +465,12 @@ impl Pass<'_> {
         is_settled: bool,
         are_pending: bool,
     ) -> Decisions {
-        let anchor = self.stored.anchor(&self.next);
-        // The object that had the record is gone, and nobody has copied it.
-        let is_missing = anchor.is_some_and(|anchor| anchor.revision < Some(before.revision));
+        // The object that had the record is gone, and nobody has copied it. It may be on another one than the anchor: whoever ends
+        // maintenances moves it to one that stays, and would move it again.
+        let mut staying =
+            self.stored.nodes.iter().filter(|node| !node.is_leaving() && !node.is_absent()).peekable();
+        let is_missing =
+            staying.peek().is_some() && staying.all(|node| node.revision < Some(before.revision));
         let aborted = self.observed.aborted.as_ref().or(before.aborted.as_ref());
         // The finalizers of others may keep the maintenance of a node that is done.
         let is_over =

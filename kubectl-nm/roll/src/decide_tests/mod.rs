@@ -346,6 +346,24 @@ fn old_data_changes_nothing_but_the_heartbeat_goes_on() {
 }
 
 #[test]
+fn a_record_that_somebody_moves_to_another_maintenance_is_not_written_back() {
+    let mut world = World::new(&[1, 1], 1);
+    world.run_to("n0", Step::Acting);
+    world.decide(usize::MAX);
+    // As an abort does, before it deletes the planned n1.
+    let moved = world.roll().record.unwrap().next();
+    world.store("n0", &moved);
+    world.decide(usize::MAX);
+    let changes = &world.last.as_ref().unwrap().changes;
+    assert!(!changes.iter().any(|change| matches!(change, RollChange::Record(_))), "{changes:?}");
+    // Where nobody has the record, it is stored again.
+    world.store("n0", &RollRecord::default());
+    world.store("n1", &RollRecord::default());
+    world.decide(usize::MAX);
+    assert!(matches!(world.last.unwrap().changes.as_slice(), [RollChange::Record(_), ..]));
+}
+
+#[test]
 fn a_roll_that_cannot_store_why_it_halts_says_so_and_waits_for_the_cluster() {
     let mut world = World::new(&[2], 1);
     world.run_to("n0", Step::Acting);
