@@ -71,7 +71,7 @@ pub struct NodeMaintenanceStatus {
     #[serde(rename = "totalpods")]
     pub total_pods: i32,
 
-    /// Pods to be moved when the maintenance began, without those that `podSelector` excludes by now.
+    /// Pods to be moved when the maintenance began.
     pub eviction_pods: i32,
 
     /// Consecutive failures to extend the node's lease.

@@ -150,12 +150,10 @@ impl<'a> DrainSurvey<'a> {
             let waits = self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Wait).count();
             status.eviction_pods = count(pending.len() - waits);
         }
-        let counted_at = status.begun_at().filter(|_| !begins).unwrap_or(now);
-        let spared = count(self.spared(&status.pending_pods_refs, counted_at));
-        status.eviction_pods = status.eviction_pods.saturating_sub(spared).max(0);
         status.departed_pods = self.departed(status, &pending, begins, now);
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
-        status.pod_counts = self.counts(status.eviction_pods, counted_at);
+        let counted_at = status.begun_at().filter(|_| !begins).unwrap_or(now);
+        status.pod_counts = self.counts(status.total_pods, status.eviction_pods, counted_at);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
         let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
@@ -197,28 +195,25 @@ impl<'a> DrainSurvey<'a> {
         self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Stay(reason)).count()
     }
 
-    /// How many of these pods, which were waited for before, `podSelector` excludes now. Those that came later than `counted_at`
-    /// are not counted, and those that terminate still leave.
-    fn spared(&self, waited_for: &[PodReference], counted_at: Timestamp) -> usize {
-        let is_spared = |(planned, _): &&(&PlannedPod, PodStanding)| {
-            planned.verdict == Verdict::Stay(StayReason::NotSelected)
-                && pod::deadline(&planned.pod).is_none()
-                && !came_later(planned, counted_at)
-                && waited_for.contains(&pod::reference(&planned.pod))
-        };
-        self.pods.iter().filter(is_spared).count()
-    }
-
-    /// The counts. `eviction_pods` of the pods had to leave at the time `counted_at`; those that the drain has stopped to wait
-    /// for are still there. Pods that were created later are not among them.
-    fn counts(&self, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
+    /// The counts. Of `total_pods`, `eviction_pods` had to leave at the time `counted_at`; those that the drain has stopped to wait
+    /// for are still there, and so are those that need not leave any more. Pods that were created later are not among them.
+    fn counts(&self, total_pods: i32, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
         let mut still_there = count(self.plan.given_up_since(counted_at));
+        let mut staying = 0;
         for (planned, standing) in &self.pods {
             *counts.of_mut(standing.state) += 1;
-            still_there += i32::from(standing.state.is_pending() && !came_later(planned, counted_at));
+            let came_later = planned.pod.created.is_some_and(|created| created > counted_at);
+            still_there += i32::from(standing.state.is_pending() && !came_later);
+            let is_left_alone = matches!(
+                planned.verdict,
+                Verdict::Stay(StayReason::DaemonSet | StayReason::Mirror | StayReason::NotSelected)
+            );
+            staying += i32::from(is_left_alone && !came_later);
         }
-        counts.gone = eviction_pods.saturating_sub(still_there).max(0);
+        // More of them stay than at that time: `podSelector` has changed.
+        let spared = staying.saturating_sub(total_pods.saturating_sub(eviction_pods)).max(0);
+        counts.gone = eviction_pods.saturating_sub(still_there).saturating_sub(spared).max(0);
         counts
     }
 
@@ -365,10 +360,6 @@ fn migrating_pod(planned: &PlannedPod, launcher: &DrainPod, observed: &ClusterSt
         stays_on_stop: observed.evacuations.stays_on_stop(launcher),
         ..MigratingPod::default()
     }
-}
-
-fn came_later(planned: &PlannedPod, counted_at: Timestamp) -> bool {
-    planned.pod.created.is_some_and(|created| created > counted_at)
 }
 
 /// The percentage of `all` that are gone while `pending` are not; pods that came later do not count.

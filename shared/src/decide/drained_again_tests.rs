@@ -83,5 +83,5 @@ fn pods_that_no_longer_have_to_leave_are_not_gone() {
     let drained = after(&drained, &decide(&drained, &cordoned(), at(20)));
     let status = drained.status.unwrap();
     assert_eq!(condition(&status, "Drained"), ("True", "Drained"));
-    assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (0, 0, 100));
+    assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (2, 0, 100));
 }

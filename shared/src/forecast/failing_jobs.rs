@@ -18,33 +18,52 @@ const BACKOFF_LIMIT: i32 = 6;
 /// The condition of a pod that was evicted.
 const DISRUPTION: &str = "DisruptionTarget";
 
-/// The Jobs that a forecast makes fail, of those that are known, by namespace and name.
-pub fn failing(forecast: &Forecast, jobs: &[Job]) -> Vec<PodReference> {
-    let mut evicted: BTreeMap<PodReference, i32> = BTreeMap::new();
-    for expected in forecast.pods.iter().filter(|expected| is_evicted(expected)) {
-        if let Some(job) = pod::job(&expected.pod) {
-            let namespace = pod::names(&expected.pod).namespace.to_owned();
-            *evicted.entry(PodReference { namespace, name: job.name.clone() }).or_default() += 1;
-        }
-    }
-    let fails = |(name, evicted): (PodReference, i32)| {
-        let job = jobs.iter().find(|job| pod::reference_in(&job.metadata) == name)?;
-        let failed = job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
-        exceeds_limit(job.spec.as_ref()?, failed.saturating_add(evicted)).then_some(name)
-    };
-    evicted.into_iter().filter_map(fails).collect()
+/// Jobs that fail for good if some of their pods are evicted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailingJobs {
+    /// Those that fail at once, by namespace and name.
+    pub at_once: Vec<PodReference>,
+    /// Those that fail unless these pods end before the drain evicts them, by the seconds after the cordon.
+    pub after: BTreeMap<i64, Vec<PodReference>>,
 }
 
-fn is_evicted(expected: &PodForecast) -> bool {
+/// The Jobs that a forecast makes fail, of those that are known.
+pub fn failing(forecast: &Forecast, jobs: &[Job]) -> FailingJobs {
+    // The pods of each that are evicted, and when the first one is: 0 is at once.
+    let mut evicted: BTreeMap<PodReference, (i32, i64)> = BTreeMap::new();
+    for expected in &forecast.pods {
+        if let (Some(job), Some(after)) = (pod::job(&expected.pod), evicted_after(expected)) {
+            let namespace = pod::names(&expected.pod).namespace.to_owned();
+            let of_job = PodReference { namespace, name: job.name.clone() };
+            let (count, first) = evicted.entry(of_job).or_insert((0, after));
+            (*count, *first) = (*count + 1, after.min(*first));
+        }
+    }
+    let mut failing = FailingJobs::default();
+    for (name, (evicted, after)) in evicted {
+        let job = jobs.iter().find(|job| pod::reference_in(&job.metadata) == name);
+        let failed = job.and_then(|job| job.status.as_ref()?.failed).unwrap_or(0);
+        let spec = job.and_then(|job| job.spec.as_ref());
+        if spec.is_some_and(|spec| exceeds_limit(spec, failed.saturating_add(evicted))) {
+            let of_time =
+                if after == 0 { &mut failing.at_once } else { failing.after.entry(after).or_default() };
+            of_time.push(name);
+        }
+    }
+    failing
+}
+
+/// The seconds after the cordon when a pod is evicted at the earliest, or 0; none if it is not.
+fn evicted_after(expected: &PodForecast) -> Option<i64> {
     match expected.fate {
-        PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_) => true,
+        PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_) => Some(0),
+        PodOutcome::Completes(limit) => limit,
         PodOutcome::Stays(_)
         | PodOutcome::Terminating
         | PodOutcome::DeletedWithNamespace
         | PodOutcome::Migrated
-        | PodOutcome::Completes(_)
         | PodOutcome::Surges(_)
-        | PodOutcome::Blocked(_) => false,
+        | PodOutcome::Blocked(_) => None,
     }
 }
 

@@ -47,6 +47,8 @@ pub fn causes(
     let mut causes: Vec<Cause> =
         of_the_node(maintenance, reconcilers, facts, kubectl, now).into_iter().collect();
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
+        let is_degraded = by_degraded(maintenance, kubectl).is_some();
+        causes.extend(held(maintenance, facts, kubectl, now).filter(|_| is_degraded));
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
     }
     // Blocked pods no longer matter once the node returns to service.
@@ -354,14 +356,17 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     }
     let name = maintenance.name_any();
     let has_failed = State::of(maintenance) == State::Failed;
+    // Until its hooks are removed, it evicts nothing.
+    let is_held = is_held_by_hooks(maintenance);
     let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
         _ if has_failed => format!(
             "When the drain failed, it waited for pods to terminate on their own ({}).",
             WaitReason::Completing.as_str()
         ),
         Some(until) => format!(
-            "The drain waits for pods to terminate on their own ({}), and evicts them at {}.",
+            "The drain waits for pods to terminate on their own ({}), and evicts them {} {}.",
             WaitReason::Completing.as_str(),
+            if is_held { "once nothing holds it any more, but not before" } else { "at" },
             until.0
         ),
         None => format!(
@@ -374,10 +379,16 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: String::from(if has_failed {
             "To evict them once the drain continues, remove the setting"
+        } else if is_held {
+            "Wait until the pods terminate"
         } else {
             "Wait until the pods terminate. To evict them now, remove the setting"
         }),
-        commands: vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")],
+        commands: if is_held && !has_failed {
+            Vec::new()
+        } else {
+            vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")]
+        },
         outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })

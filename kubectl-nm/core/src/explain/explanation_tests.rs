@@ -158,6 +158,29 @@ fn pods_that_the_drain_waits_for_are_a_cause_that_passes() {
 }
 
 #[test]
+fn a_hook_keeps_the_pods_that_the_drain_waits_for_and_is_named_beside_missing_access() {
+    let pod = json!({"namespace": "shop", "name": "import-x", "reason": "Completing", "since": "2026-01-02T03:04:05Z",
+        "until": "2026-01-02T04:00:00Z"});
+    let mut object = with_condition("Running", "Degraded", "True", "MissingAccess", "no access");
+    let status = object.status.as_mut().unwrap();
+    status.waiting_pods = serde_json::from_value(json!([pod])).unwrap();
+    let hooks = json!([{"name": "backup", "owner": "ops"}]);
+    status.hold = serde_json::from_value(json!({"since": "2026-01-02T03:04:05Z", "hooks": hooks})).unwrap();
+    let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
+    let what: Vec<&str> = found.iter().map(|cause| cause.what[0].as_str()).collect();
+    assert_eq!(
+        what,
+        [
+            "No access.",
+            "No pod is evicted yet: the maintenance waits for hook backup (owner: ops).",
+            "The drain waits for pods to terminate on their own (Completing), and evicts them once nothing holds it any more, but \
+             not before 2026-01-02T04:00:00Z."
+        ]
+    );
+    assert_eq!((found[2].advice.as_str(), found[2].commands.len()), ("Wait until the pods terminate", 0));
+}
+
+#[test]
 fn pods_that_came_back_are_a_cause_that_passes_with_what_to_change_in_their_workload() {
     let of = |name: &str, deployment: &str| {
         json!({"namespace": "kube-system", "name": name, "since": "2026-01-02T03:04:05Z",

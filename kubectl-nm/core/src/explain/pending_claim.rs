@@ -70,11 +70,11 @@ impl PendingClaim {
         match self.why {
             NoVolume::NoClaim => {
                 "Correct its name in the workload of the pod, or create the claim. A new claim gets an empty volume unless it names \
-                 a volume that was retained (spec.volumeName)"
+                 a volume that was retained (spec.volumeName), from which its former claimRef has to be removed"
             }
             NoVolume::Deleted => {
                 "Once no pod uses the claim any more, it is gone; then create it again. If the reclaim policy of its volume is \
-                 Delete, the data is deleted with it"
+                 Delete, the data is deleted with it: set the policy to Retain to keep it"
             }
             NoVolume::NoClass => {
                 "Create the StorageClass; a claim cannot change its class, so to use another one, create the claim again"

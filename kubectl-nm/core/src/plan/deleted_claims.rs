@@ -52,7 +52,7 @@ impl DeletedClaim {
         };
         let line = line.with(Style::Bad, removed).and(format!(" {when}"));
         let pods: Vec<String> = self.pods.iter().map(ToString::to_string).collect();
-        line.and(format!(": {}", first_names(&pods)))
+        line.and(format!("; replacements wait until there is another one: {}", first_names(&pods)))
     }
 
     pub(super) fn document(&self) -> Value {
@@ -88,14 +88,14 @@ mod tests {
         let shown = |policy: Option<&str>, deleted: &str| {
             planned(policy, deleted).into_iter().find(|line| line.contains("being deleted"))
         };
-        let lost =
-            "claim shop/data is being deleted, and is removed with its data once no pod uses it: shop/db-0";
+        let lost = "claim shop/data is being deleted, and is removed with its data once no pod uses it; replacements wait until \
+             there is another one: shop/db-0";
         assert_eq!(shown(Some("Delete"), "data").as_deref(), Some(lost));
-        let retained = "claim shop/data is being deleted, and is removed once no pod uses it, but its volume is retained: \
-                        shop/db-0";
+        let retained = "claim shop/data is being deleted, and is removed once no pod uses it, but its volume is retained; \
+                        replacements wait until there is another one: shop/db-0";
         assert_eq!(shown(Some("Retain"), "data").as_deref(), Some(retained));
         let unknown = "claim shop/data is being deleted, and is removed once no pod uses it; whether its volume is retained is not \
-                       known: shop/db-0";
+                       known; replacements wait until there is another one: shop/db-0";
         assert_eq!(shown(None, "data").as_deref(), Some(unknown));
         assert_eq!(shown(Some("Delete"), "other"), None);
     }

@@ -231,7 +231,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
             Harm::NodeNotReady(_)
                 | Harm::ClaimDeleted(_)
                 | Harm::DeletionDenied
-                | Harm::FailingJobs(_)
+                | Harm::FailingJobs { .. }
                 | Harm::NoReadyPod(_)
                 | Harm::NoSchedulableNode(_)
         )
