@@ -157,7 +157,12 @@ impl Budget {
     /// Whether it can never allow a disruption as it is: with all expected pods healthy it allows none, or its controller
     /// cannot count them.
     pub fn is_unsatisfiable(&self) -> bool {
-        !self.unprocessed && (self.sync_failure().is_some() || self.at_most() == 0)
+        !self.unprocessed && (!self.is_counted() || self.at_most() == 0)
+    }
+
+    /// Whether its controller can count its pods.
+    pub fn is_counted(&self) -> bool {
+        self.sync_failure().is_none()
     }
 
     /// Why its controller cannot count its pods, if it says so.
