@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use nm_shared::ReturningPods;
+use nm_shared::api::names::ROLL_RUNNER_LABEL;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::disruption_budget::BudgetKey;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::CapacityEstimate;
@@ -120,11 +121,18 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let returns = forecast.returning.filter(|_| !keeps_returning(forecast));
     parts.extend(returns.map(returning).map(str::to_owned));
     if forecast.leaves {
+        parts.extend(run_by(&forecast.pod).filter(|_| !pod::is_finished(&forecast.pod)));
         parts.extend(forecast.warnings.iter().filter_map(|warning| loss(*warning)).map(str::to_owned));
         let volumes = report.local_volumes.get(pod::uid(&forecast.pod)).into_iter().flatten();
         parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
     }
     parts.join("; ")
+}
+
+/// What becomes of the roll that a pod runs; none if it runs none.
+fn run_by(pod: &DrainPod) -> Option<String> {
+    let roll = pod.labels.get(ROLL_RUNNER_LABEL)?;
+    Some(format!("runs roll {roll}; its Job starts another pod elsewhere, which continues the roll"))
 }
 
 /// Whether the replacement of a pod fits on no other node, as far as that is estimated.

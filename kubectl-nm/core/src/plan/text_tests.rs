@@ -1,6 +1,7 @@
 //! The words of a plan.
 
 use k8s_openapi::api::core::v1::Pod;
+use nm_shared::api::names::ROLL_RUNNER_LABEL;
 use nm_shared::forecast::{PodOutcome, ReplacedBy};
 use serde_json::json;
 
@@ -25,4 +26,14 @@ fn a_pod_that_would_be_replaced_first_needs_a_node_for_its_replacement() {
     assert_eq!(words("web"), restarted);
     let waits = "; but its replacement fits on no other node, and the rollout waits until it does";
     assert_eq!(words("gpu"), restarted.to_owned() + waits);
+}
+
+#[test]
+fn the_pod_that_runs_a_roll_is_named_with_what_becomes_of_the_roll() {
+    let mut runner = Pod::clone(&pod("nm-roll-kernel-x", &json!({"name": "v"})));
+    let label = (ROLL_RUNNER_LABEL.to_owned(), "kernel".to_owned());
+    runner.metadata.labels.get_or_insert_default().extend([label]);
+    let report = report(&["n1"], None, snapshot(&["n1", "n2"], vec![runner.into()]), &[]);
+    let words = details(&report.forecast.as_ref().unwrap().pods[0], &report);
+    assert_eq!(words, "runs roll kernel; its Job starts another pod elsewhere, which continues the roll");
 }
