@@ -233,8 +233,7 @@ fn parse<T: DeserializeOwned>(object: &NodeMaintenance, annotation: &str) -> Opt
 }
 
 /// What the roll of a drained node does with it: `roll kernel has started its action`. None if its roll does nothing, or if
-/// it is part of
-/// none.
+/// it is part of none. The words are true even if the roll has halted, or nobody runs it.
 pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     let roll = roll_name(maintenance)?;
     let seen = parse::<SeenNode>(maintenance, NODE)?;
@@ -246,8 +245,8 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Finishing if seen.step_action().is_none() => "has not started its --after action",
         Step::Finishing if seen.has_failed() => "stopped because its --after action failed",
         Step::Finishing => "has started its --after action",
-        Step::Rejoining => "waits for the node to return",
-        Step::Checking => "checks it",
+        Step::Rejoining => "has not seen the node return",
+        Step::Checking => "has not finished its checks",
         Step::Planned
         | Step::Preparing
         | Step::Draining
@@ -452,7 +451,9 @@ mod tests {
         let at = |step: &str| roll_progress(&object(NODE, &json!({"step": step})));
         // A roll that is paused has not started it.
         assert_eq!(at("Acting").as_deref(), Some("roll k2 has not started its action"));
-        assert_eq!(at("Checking").as_deref(), Some("roll k2 checks it"));
+        // Whether somebody runs the roll, or it has halted, is not known here.
+        assert_eq!(at("Checking").as_deref(), Some("roll k2 has not finished its checks"));
+        assert_eq!(at("Rejoining").as_deref(), Some("roll k2 has not seen the node return"));
         // Whether a program asks for it is not known here.
         assert_eq!(at("Confirming").as_deref(), Some("roll k2 needs a confirmation"));
         let failed = json!({"step": "Acting", "action": {"attempt": 1, "state": {"failed": "exit code 1"}}});
