@@ -30,7 +30,7 @@ use nm_roll::record::roll_names;
 use nm_roll::window::{InvalidWindow, Window, Windows};
 
 use crate::cli::Cli;
-use crate::commands::{explain, roll, status};
+use crate::commands::{explain, explain_rolls, roll, status};
 pub use nm_dashboard::Received;
 
 /// What is printed of maintenances.
@@ -102,7 +102,7 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
         roll::status::print(
             objects,
             Some(&received.nodes),
-            &roll::status::SeenJobs::default(),
+            &roll::status::Surroundings::default(),
             name,
             format,
             out,
@@ -125,7 +125,12 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
                         kubectl: "kubectl",
                         now,
                     };
-                    let halted = explain::halted_rolls(objects, &context);
+                    let halted = explain_rolls::halted_rolls(
+                        objects,
+                        context.facts,
+                        explain_rolls::Probed::new(),
+                        now,
+                    );
                     explain::explain(object, &halted, &context, out)?;
                 }
             }

@@ -1,11 +1,13 @@
 //! What has become of the node that halted a roll: the roll stays halted until somebody resumes it, but the drain may have succeeded
-//! since, or the node may have rebooted.
+//! since, the node may have rebooted, or the workloads may have recovered.
 
+use jiff::Timestamp;
+use nm_core::args::duration::age;
 use nm_core::maintenance::State;
 
-use crate::gates::{has_rebooted, is_ready};
-use crate::observed::NodeView;
-use crate::record::{Halt, HaltCause, RollNode, RollRecord, Step};
+use crate::gates::{has_rebooted, is_ready, problem};
+use crate::observed::{NodeView, Observed};
+use crate::record::{Halt, HaltCause, Health, RollNode, RollRecord, Step};
 use crate::settings::RollSettings;
 
 /// What has become of the node that halted a roll, so that the roll continues with it when it is resumed.
@@ -22,12 +24,16 @@ pub enum ByNow {
     },
     /// It is Ready.
     Ready,
+    /// It is healthy, with its DaemonSet pods.
+    Healthy,
+    /// It is healthy, and so are the workloads affected by its drain.
+    Recovered,
 }
 
-/// `halted: the drain of node n2 failed; by now, node n2 is drained`.
-pub fn halted_words(halt: &Halt, by_now: Option<ByNow>) -> String {
+/// `halted 12m ago: the drain of node n2 failed; by now, node n2 is drained`. The cause is that of the time when it halted.
+pub fn halted_words(halt: &Halt, by_now: Option<ByNow>, now: Timestamp) -> String {
     let by_now = by_now.map(|by_now| format!("; {}", by_now.words(&halt.node))).unwrap_or_default();
-    format!("halted: {}{by_now}", halt.message)
+    format!("halted {} ago: {}{by_now}", age(now.duration_since(halt.at).as_secs()), halt.message)
 }
 
 impl ByNow {
@@ -36,8 +42,9 @@ impl ByNow {
         record: &RollRecord,
         node: &RollNode,
         settings: &RollSettings,
-        view: Option<&NodeView>,
+        observed: &Observed,
     ) -> Option<Self> {
+        let (view, step) = (observed.nodes.get(node.node()), node.record.step);
         let halt = record.halt.as_ref().filter(|halt| halt.node == node.node())?;
         match (halt.cause?, State::of(&node.object)) {
             (HaltCause::Drain | HaltCause::DrainTimedOut, State::Drained) if node.is_in_drain() => {
@@ -50,7 +57,17 @@ impl ByNow {
             {
                 Some(Self::Drains)
             }
-            (HaltCause::NotBack, _) if node.record.step == Step::Rejoining => {
+            (HaltCause::Unhealthy, _) => {
+                let is_known = view.is_some_and(NodeView::is_known);
+                let is_healthy = is_known && problem(node, view).is_none();
+                match step {
+                    _ if !is_healthy || observed.health_of(node) != Some(&Health::Healthy) => None,
+                    Step::Checking => Some(Self::Healthy),
+                    Step::Recovering => Some(Self::Recovered),
+                    _ => None,
+                }
+            }
+            (HaltCause::NotBack, _) if step == Step::Rejoining => {
                 let view = view.filter(|view| view.is_known());
                 match (settings.expect_reboot, is_ready(view)) {
                     (true, is_ready) if has_rebooted(node, view) => Some(Self::Rebooted { is_ready }),
@@ -72,6 +89,10 @@ impl ByNow {
                 format!("by now, node {node} has rebooted, but is not Ready")
             }
             Self::Ready => format!("by now, node {node} is Ready"),
+            Self::Healthy => format!("by now, node {node} is healthy"),
+            Self::Recovered => {
+                format!("by now, node {node} and the workloads affected by its drain are healthy")
+            }
         }
     }
 }

@@ -263,7 +263,7 @@ impl Pass<'_> {
                 detail,
                 ready_time,
                 pods: node.pods(),
-                by_now: ByNow::of(&self.next, node, &roll.settings, self.observed.nodes.get(node.node())),
+                by_now: ByNow::of(&self.next, node, &roll.settings, self.observed),
             });
         }
         self.progress.sort_by_key(|progress| progress.position);

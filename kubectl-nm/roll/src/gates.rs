@@ -421,6 +421,9 @@ impl Gates<'_> {
         match self.observed.health.get(&(node.node().to_owned(), Step::Recovering)) {
             Some(HealthCheck { health: Health::Waiting(why), .. }) => Some(why.clone()),
             Some(check) if ready_since.is_some_and(|since| since <= check.began) => None,
+            _ if self.observed.is_unchecked => {
+                Some(String::from("the workloads affected by its drain have not been checked to the end"))
+            }
             _ => Some(String::from("checking the workloads affected by its drain")),
         }
     }
@@ -436,16 +439,17 @@ impl Gates<'_> {
         let after = shown(timeout);
         let is_of_node = node.record.step == Step::Checking
             || problem(node, self.observed.nodes.get(name)).is_some_and(|problem| problem == why);
-        Next::halt(if is_of_node {
+        let message = if is_of_node {
             format!("node {name} is not healthy after {after}: {why}")
         } else {
             format!("workloads affected by the drain of node {name} are not healthy after {after}: {why}")
-        })
+        };
+        Next::Halt(Some(HaltCause::Unhealthy), message)
     }
 }
 
 /// What its status shows about the health of a node: it is not Ready, or reports pressure that it did not report before.
-fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
+pub(super) fn problem(node: &RollNode, view: Option<&NodeView>) -> Option<String> {
     let Some(view) = view else { return Some(String::from("it does not exist")) };
     if view.ready_since.is_none() {
         return Some(String::from("it is not Ready"));

@@ -11,8 +11,8 @@ use nm_shared::NodeMaintenance;
 
 use crate::by_now::ByNow;
 use crate::job;
-use crate::observed::NodeView;
-use crate::record::{Halt, HaltCause, Roll, RollNode, Step, roll_name};
+use crate::observed::{NodeView, Observed};
+use crate::record::{Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, Step, roll_name};
 use crate::unfinished::{UnfinishedNode, again_sentences, unfinished};
 
 /// A roll that has halted.
@@ -21,6 +21,10 @@ pub struct HaltedRoll {
     name: String,
     halt: Halt,
     by_now: Option<ByNow>,
+    /// Whether it is not known if the node has rebooted since.
+    is_unread: bool,
+    /// What is not healthy now of the node that halted it, or of the workloads affected by its drain.
+    unhealthy: Option<String>,
     /// Whether the node that halted it is still in maintenance.
     is_there: bool,
     /// Whether the node that halted it is back in service.
@@ -35,22 +39,54 @@ pub struct HaltedRoll {
     output: Option<PathBuf>,
 }
 
+/// What is read of the node that halted a roll, besides its maintenance.
+#[derive(Clone, Debug, Default)]
+pub struct HaltingNode<'a> {
+    /// The node; none if it does not exist or could not be read.
+    pub node: Option<&'a Node>,
+    /// Whether it could not be read.
+    pub is_unread: bool,
+    /// What [`probe`](crate::health::probe) has found.
+    pub health: Vec<ProbedHealth>,
+}
+
+/// The roll of this name among maintenances; none if there is none, or if its records cannot be read.
+pub fn find_roll(name: &str, all: &[NodeMaintenance]) -> Option<Roll> {
+    let objects = all.iter().filter(|object| roll_name(object) == Some(name)).cloned().map(Arc::new);
+    Roll::find(name, &objects.collect::<Vec<_>>()).ok().flatten()
+}
+
 impl HaltedRoll {
-    /// The roll of this name among maintenances. `node` is the one that halted it, if it could be read. Of a roll whose records
-    /// cannot be read, only the halt is known.
-    pub fn of(name: &str, halt: &Halt, all: &[NodeMaintenance], node: Option<&Node>, now: Timestamp) -> Self {
-        let objects = all.iter().filter(|object| roll_name(object) == Some(name)).cloned().map(Arc::new);
-        let roll = Roll::find(name, &objects.collect::<Vec<_>>()).ok().flatten();
+    /// The roll of this name among maintenances, with what was read of the node that halted it. Of a roll whose records cannot be
+    /// read, only the halt is known.
+    pub fn of(
+        name: &str,
+        halt: &Halt,
+        all: &[NodeMaintenance],
+        seen: HaltingNode<'_>,
+        now: Timestamp,
+    ) -> Self {
+        let roll = find_roll(name, all);
         let record = roll.as_ref().and_then(|roll| roll.complete_record().ok()).unwrap_or_default();
-        let view = node.map(|node| NodeView::of(node, None, now));
         let halting = roll.as_ref().and_then(|roll| Some((roll, roll.node(&halt.node)?)));
-        let by_now = halting.and_then(|(roll, node)| ByNow::of(&record, node, &roll.settings, view.as_ref()));
+        let unhealthy = seen.health.iter().find_map(|probed| match &probed.health {
+            Health::Waiting(why) if probed.node == halt.node => Some(why.clone()),
+            _ => None,
+        });
+        let is_unread = seen.is_unread;
+        let views = seen.node.map(|node| [(halt.node.clone(), NodeView::of(node, None, now))].into());
+        let by_now = halting.and_then(|(roll, node)| {
+            let observed = Observed::shown_at(now, roll, views).with_health(seen.health);
+            ByNow::of(&record, node, &roll.settings, &observed)
+        });
         let mut left = unfinished(roll.as_ref(), &record);
         forget_reboot(&mut left, by_now);
         Self {
             name: name.to_owned(),
             halt: halt.clone(),
             by_now,
+            is_unread,
+            unhealthy,
             is_there: halting.is_some_and(|(_, node)| !node.is_leaving()),
             is_in_service: halting.is_some_and(|(_, node)| node.record.step > Step::Returning),
             left,
@@ -75,13 +111,19 @@ impl HaltedRoll {
 
     /// Why it has halted, what has become of that, and what to do.
     pub fn cause(&self, kubectl: &str) -> Cause {
-        let Self { halt, by_now, left, job, output, .. } = self;
+        let Self { halt, by_now, unhealthy, left, job, output, .. } = self;
         let (roll, node) = (shell_quoted(&self.name), halt.node.as_str());
-        let mut what = vec![format!("Roll {roll} halted: {}.", halt.message)];
+        let at = halt.at.strftime("%Y-%m-%d %H:%M:%S UTC");
+        let mut what = vec![format!("Roll {roll} halted at {at}: {}.", halt.message)];
         what.extend(by_now.map(|by_now| sentence(&by_now.words(node))));
+        what.extend(unhealthy.as_ref().map(|why| format!("Still not healthy: {why}.")));
         what.extend(again_sentences(left));
         let kept = output.as_ref().map(|file| format!("The output of the command is in {}.", file.display()));
         what.extend(kept);
+        let awaits_reboot = left.iter().any(|left| left.awaits_reboot);
+        let unseen = (awaits_reboot && self.is_unread).then(|| {
+            format!("Whether node {node} has rebooted since is not known, because it could not be read.")
+        });
         let log = job.as_ref().map(|(namespace, name)| job_log(kubectl, namespace, name));
         let continue_it = match by_now {
             Some(_) => String::from("Continue the roll"),
@@ -91,7 +133,10 @@ impl HaltedRoll {
             None if log.is_some() => String::from(
                 "The log of the Job may show why. When nothing prevents it any more, continue the roll",
             ),
-            None if left.iter().any(|left| left.awaits_reboot) => {
+            None if unseen.is_some() => {
+                format!("Reboot node {node} unless it has rebooted, or power it on, then continue the roll")
+            }
+            None if awaits_reboot => {
                 format!("Reboot node {node}, or power it on, then continue the roll")
             }
             None => String::from("When nothing prevents it any more, continue the roll"),
@@ -109,6 +154,7 @@ impl HaltedRoll {
         Cause {
             what,
             since: Timestamp::from_second(halt.at.as_second()).ok(),
+            unseen: unseen.into_iter().collect(),
             advice: format!("{continue_it}{without} abort the roll"),
             commands: log.into_iter().chain(commands).collect(),
             ..Cause::default()

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::pod::{self, DrainPod};
 use serde_json::Value;
 
-use crate::health_round::{Round, controller};
-use crate::observed::NodeView;
-use crate::record::{Baseline, DisturbedKind, DisturbedObject, Health};
+use crate::health_round::{Round, Workloads, controller};
+use crate::observed::{NodeView, is_checked};
+use crate::record::{Baseline, DisturbedKind, DisturbedObject, Health, ProbedHealth, Roll, Step};
 
 pub use crate::health_round::if_permitted;
 
@@ -62,6 +65,37 @@ pub(crate) async fn baseline(
     })
 }
 
+/// The health of a node of a roll that is [`Step::Checking`] or [`Step::Recovering`], and what is not healthy of what its drain
+/// disturbed. `ill` is what was not in the round before.
+pub(crate) async fn of_node(
+    round: &Round<'_>,
+    node: &str,
+    step: Step,
+    healthy: &[DisturbedObject],
+    ill: &[DisturbedObject],
+) -> Result<(Health, Vec<DisturbedObject>), Error> {
+    match step {
+        Step::Checking => Ok((daemon_sets(round, node, healthy).await?, Vec::new())),
+        _ => recovery(round, healthy, ill).await,
+    }
+}
+
+/// Reads the health of the nodes of a roll for somebody who looks at it, unless a program checks it. What the user may not read, or
+/// what cannot be read now, is left out.
+pub async fn probe(cluster: &Cluster, roll: &Roll, now: Timestamp) -> Vec<ProbedHealth> {
+    if roll.record.as_ref().is_none_or(|record| is_checked(record, now)) {
+        return Vec::new();
+    }
+    let probed = roll.checked_nodes().map(async |node| {
+        let (name, step) = (node.node(), node.record.step);
+        let round = Round::new(cluster, &Workloads::default());
+        let (health, _) = of_node(&round, name, step, &node.record.baseline.healthy, &[]).await.ok()?;
+        let is_seen = !round.lacks_permission();
+        is_seen.then(|| ProbedHealth { node: name.to_owned(), step, health })
+    });
+    join_all(probed).await.into_iter().flatten().collect()
+}
+
 /// Whether each DaemonSet whose pod on the node was Ready has a Ready pod there again, unless it was deleted or does not
 /// select the node any more.
 pub(crate) async fn daemon_sets(
@@ -93,7 +127,7 @@ pub(crate) async fn daemon_sets(
 
 /// Whether a DaemonSet exists that lacks pods on nodes that it selects. Without permission to read it, it may.
 async fn lacks_pods(round: &Round<'_>, set: &DisturbedObject) -> Result<bool, Error> {
-    let Some(found) = if_permitted(round.object(set).await)? else { return Ok(true) };
+    let Some(found) = round.if_permitted(round.object(set).await)? else { return Ok(true) };
     Ok(found.is_some_and(|set| {
         let number = |path: &str| set.pointer(path).and_then(Value::as_i64).unwrap_or(0);
         let is_processed = number("/status/observedGeneration") >= number("/metadata/generation");

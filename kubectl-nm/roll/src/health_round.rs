@@ -1,6 +1,6 @@
 //! What a round of health checks reads: each object once, however many nodes it matters to.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -40,19 +40,40 @@ pub(crate) struct Round<'a> {
     workloads: Workloads,
     problems: Reads<DisturbedObject, Option<String>>,
     budgets: Reads<String, Rc<Vec<PodDisruptionBudget>>>,
+    lacks_permission: Cell<bool>,
 }
 
 impl<'a> Round<'a> {
     pub(crate) fn new(cluster: &'a Cluster, workloads: &Workloads) -> Self {
         let workloads = workloads.clone();
-        Self { cluster, workloads, problems: RefCell::default(), budgets: RefCell::default() }
+        Self {
+            cluster,
+            workloads,
+            problems: RefCell::default(),
+            budgets: RefCell::default(),
+            lacks_permission: Cell::new(false),
+        }
+    }
+
+    /// Whether the user had no permission for one of the reads, so that something may not be healthy without being seen.
+    pub(crate) fn lacks_permission(&self) -> bool {
+        self.lacks_permission.get()
+    }
+
+    /// None if the user has no permission to read it.
+    pub(crate) fn if_permitted<T>(&self, read: Result<T, Error>) -> Result<Option<T>, Error> {
+        let read = if_permitted(read)?;
+        if read.is_none() {
+            self.lacks_permission.set(true);
+        }
+        Ok(read)
     }
 
     /// Why an object is not healthy; none if it is. What was deleted meanwhile, and what the user may not read any more, cannot
     /// recover.
     pub(crate) async fn problem(&self, one: &DisturbedObject) -> Result<Option<String>, Error> {
         let read = async {
-            let found = if_permitted(objects::get(self.cluster, &one.reference()).await)?.flatten();
+            let found = self.if_permitted(objects::get(self.cluster, &one.reference()).await)?.flatten();
             Ok(found.and_then(|object| one.problem(&object)))
         };
         once(&self.problems, one.clone(), read).await
@@ -67,7 +88,7 @@ impl<'a> Round<'a> {
     pub(crate) async fn pods(&self, node: &str) -> Result<Vec<Pod>, Error> {
         let which = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let api = Api::<Pod>::all(self.cluster.client());
-        Ok(if_permitted(self.cluster.list(&api, "pods", &which).await)?.unwrap_or_default())
+        Ok(self.if_permitted(self.cluster.list(&api, "pods", &which).await)?.unwrap_or_default())
     }
 
     /// The budgets of a namespace, as far as the user may list them.
@@ -75,7 +96,7 @@ impl<'a> Round<'a> {
         let read = async {
             let api: Api<PodDisruptionBudget> = Api::namespaced(self.cluster.client(), namespace);
             let listed = self.cluster.list(&api, "poddisruptionbudgets.policy", &ListParams::default()).await;
-            let listed = if_permitted(listed)?.unwrap_or_default();
+            let listed = self.if_permitted(listed)?.unwrap_or_default();
             for budget in &listed {
                 self.note(namespace, budget);
             }
@@ -109,7 +130,7 @@ impl<'a> Round<'a> {
                 serde_json::from_value(set["metadata"]["ownerReferences"].clone()).unwrap_or(Vec::new());
             Ok(controller(&owners, &namespace).map(|(workload, _)| workload).or(Some(owner.clone())))
         };
-        Ok(if_permitted(once(&self.workloads.0, uid, read).await)?.flatten())
+        Ok(self.if_permitted(once(&self.workloads.0, uid, read).await)?.flatten())
     }
 }
 

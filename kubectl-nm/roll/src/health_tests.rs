@@ -1,9 +1,12 @@
+use std::sync::Arc;
+
 use nm_core::client::cluster::Cluster;
 use nm_core::testing::fake_server::{cluster, failure};
 use serde_json::json;
 
 use super::*;
 use crate::health_round::Workloads;
+use crate::record::{LABEL, NODE, SETTINGS, STATE};
 
 const AGENT: &str = "/apis/apps/v1/namespaces/ops/daemonsets/agent";
 
@@ -171,7 +174,7 @@ async fn each_object_is_read_once_in_a_round_and_the_workload_of_a_replica_set_o
     for rounds in 1..3 {
         let (round, view) = (Round::new(&cluster, &workloads), NodeView::default());
         let read = ["n1", "n2"].map(|node| baseline(&round, node, &view, &none));
-        for before in futures::future::join_all(read).await {
+        for before in join_all(read).await {
             assert_eq!(before.unwrap().healthy.len(), 2, "the Deployment and the budget");
         }
         assert_eq!(count("/replicasets/web-7"), 1);
@@ -236,4 +239,44 @@ async fn workloads_and_budgets_recover_when_their_numbers_are_back() {
         let health = recovered(&cluster, disturbed(Deployment, "x")).await;
         assert_eq!(health == Health::Healthy, is_healthy, "{health:?}");
     }
+}
+
+#[tokio::test]
+async fn who_looks_at_a_halted_roll_reads_the_health_of_its_nodes_as_far_as_that_is_permitted() {
+    let halted = json!({"revision": 2, "halt": {"node": "n1", "message": "m", "at": "2026-01-02T03:04:05Z"}});
+    let now: Timestamp = "2026-01-02T03:07:25Z".parse().unwrap();
+    let run = json!({"revision": 2, "runner": {"id": "x", "who": "ada", "at": now}});
+    let deployment = |ready: i64| {
+        let fields = json!({"spec": {"replicas": 1}, "status": {"availableReplicas": ready}});
+        (200, object("Deployment", "web", &fields))
+    };
+    let waiting = Health::Waiting(String::from("Deployment ops/web has 0 of 1 replicas available"));
+    for (record, step, answer, expected) in [
+        (&halted, "Recovering", deployment(0), Some(waiting)),
+        (&halted, "Recovering", deployment(1), Some(Health::Healthy)),
+        (&halted, "Recovering", failure(403, "Forbidden", "no"), None),
+        (&halted, "Soaking", deployment(1), None),
+        (&run, "Recovering", deployment(0), None),
+    ] {
+        let roll = roll_with(record, step);
+        let (cluster, _) = cluster(move |_, _| answer.clone());
+        let found: Vec<Health> =
+            probe(&cluster, &roll, now).await.into_iter().map(|one| one.health).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{step}");
+    }
+}
+
+/// A roll with this record, and a node at this step, whose drain has disturbed a Deployment.
+fn roll_with(record: &Value, step: &str) -> Roll {
+    let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+    let web = json!({"kind": "Deployment", "namespace": "ops", "name": "web"});
+    let node = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z",
+        "baseline": {"healthy": [web]}});
+    let mut object = nm_core::testing::objects::requested("n1");
+    object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+    let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, record)];
+    let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
+    object.metadata.annotations = Some(annotations.into());
+    Roll::find("r", &[Arc::new(object)]).unwrap().unwrap()
 }

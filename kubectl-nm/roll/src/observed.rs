@@ -16,6 +16,7 @@ use nm_shared::cluster::node;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::absence::KnownMaintenance;
+use crate::finisher::is_seen;
 use crate::record::{
     ActionRecord, ActionState, HEARTBEAT_TIMEOUT, Halt, Health, NodeRecord, ProbedHealth, Roll, RollNode,
     RollRecord, Step,
@@ -63,6 +64,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, NodeView>,
     /// The last check of each node in its step.
     pub(crate) health: BTreeMap<(String, Step), HealthCheck>,
+    /// Whether no program checks the nodes any more: the roll has halted, or nobody runs it.
+    pub(crate) is_unchecked: bool,
     /// When this program first saw each node in its step.
     pub(crate) steps: BTreeMap<String, SeenStep>,
     /// When this program first saw each blocked pod, by its node, its name and the time since when it is blocked.
@@ -171,7 +174,13 @@ impl Observed {
             let transition = view.ready_transition.as_ref().map(|at| at.0);
             view.ready_since = view.ready_since.map(|seen| transition.unwrap_or(seen));
         }
+        let is_unchecked = record.is_none_or(|record| !is_checked(record, now));
+        let last = record.and_then(last_checked).filter(|_| is_unchecked);
         let probed = record.into_iter().flat_map(|record| &record.health);
+        let probed = probed.filter_map(|one| {
+            let health = if is_unchecked { as_of(&one.health, last)? } else { one.health.clone() };
+            Some(((one.node.clone(), one.step), HealthCheck { health, began: now }))
+        });
         let steps = roll.nodes.iter().map(|node| {
             let NodeRecord { step, since, .. } = node.record;
             (node.node().to_owned(), SeenStep { step, since, at: since, is_inherited: false })
@@ -185,17 +194,30 @@ impl Observed {
             is_current: true,
             nodes,
             steps: steps.collect(),
-            health: probed
-                .map(|one| {
-                    let check = HealthCheck { health: one.health.clone(), began: now };
-                    ((one.node.clone(), one.step), check)
-                })
-                .collect(),
+            health: probed.collect(),
+            is_unchecked,
             actions: acting
                 .map(|node| ((node.node().to_owned(), node.record.step), ActionState::Running))
                 .collect(),
             ..Self::default()
         }
+    }
+
+    /// The same, with what this program has just probed itself.
+    #[must_use]
+    pub fn with_health(mut self, probed: impl IntoIterator<Item = ProbedHealth>) -> Self {
+        let began = self.now;
+        let checked = probed
+            .into_iter()
+            .map(|ProbedHealth { node, step, health }| ((node, step), HealthCheck { health, began }));
+        self.health.extend(checked);
+        self
+    }
+
+    /// What the last check of a node in its step has found; none before that.
+    pub(crate) fn health_of(&self, node: &RollNode) -> Option<&Health> {
+        let check = self.health.get(&(node.node().to_owned(), node.record.step));
+        check.map(|check| &check.health)
     }
 
     /// The health of the nodes that are probed now, for the record.
@@ -442,6 +464,27 @@ impl Observed {
 
 fn blocked_key(node: &RollNode, pod: &BlockedPod) -> (String, String, Timestamp) {
     (node.node().to_owned(), format!("{}/{}", pod.namespace, pod.name), pod.since.0)
+}
+
+/// Whether a program checks the health of the nodes of a roll: one that is halted is not checked.
+pub(crate) fn is_checked(record: &RollRecord, now: Timestamp) -> bool {
+    record.halt.is_none() && is_seen(record, now)
+}
+
+/// When a program checked the nodes of a roll last, which none checks any more, as far as that is known.
+fn last_checked(record: &RollRecord) -> Option<Timestamp> {
+    let halt = record.halt.as_ref().map(|halt| halt.at);
+    halt.or_else(|| record.runner.as_ref().map(|runner| runner.at))
+}
+
+/// What was not healthy at that time. What was healthy need not be so any more.
+fn as_of(health: &Health, last: Option<Timestamp>) -> Option<Health> {
+    let Health::Waiting(why) = health else { return None };
+    let when = last.map_or_else(
+        || String::from("when it was checked last"),
+        |at| format!("at {}", at.strftime("%Y-%m-%d %H:%M:%S UTC")),
+    );
+    Some(Health::Waiting(format!("{when}: {why}")))
 }
 
 /// A number of seconds as people write it.

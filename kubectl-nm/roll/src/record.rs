@@ -14,10 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use nm_core::maintenance::departures::Departures;
 use nm_core::maintenance::{pods_in_all, status};
-use nm_shared::NodeMaintenance;
 use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::cluster::node;
 use nm_shared::gate::ownership;
+use nm_shared::NodeMaintenance;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -370,6 +370,12 @@ impl Roll {
     pub fn has_only(&self, settings: &RollSettings) -> bool {
         let stored = |node: &RollNode| parse::<RollSettings>(&node.object, SETTINGS).ok().flatten();
         self.nodes.iter().all(|node| stored(node).as_ref() == Some(settings))
+    }
+
+    /// The nodes whose health is checked in their step.
+    pub(crate) fn checked_nodes(&self) -> impl Iterator<Item = &RollNode> {
+        let is_checked = |node: &&RollNode| matches!(node.record.step, Step::Checking | Step::Recovering);
+        self.nodes.iter().filter(is_checked).filter(|node| !node.is_leaving())
     }
 
     /// The node of this name; `None` if it has no maintenance in the roll.

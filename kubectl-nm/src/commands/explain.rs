@@ -1,7 +1,6 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -19,17 +18,17 @@ use nm_core::explain::outage_causes::{are_down, command_for_more};
 use nm_core::explain::roll_causes::roll_command;
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
-use nm_core::maintenance::roll::{Halt, RollRunners};
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_node, node, roll_name, status};
 use nm_core::terminal::command_context::confirmed;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
-use nm_roll::command::{kept_output, log_folder};
 use nm_roll::halted::HaltedRoll;
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
 
+use super::explain_rolls::{self, halted_rolls};
 use crate::install::leadership;
 
 const MAX_PODS: usize = 5;
@@ -114,12 +113,12 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             let rolls: BTreeSet<&str> = found.iter().filter_map(|object| roll_name(object)).collect();
             facts.roll_jobs = starting_jobs(&all, &rolls, cluster).await;
-            facts
+            (facts, explain_rolls::probe(cluster, &all, &halts, Timestamp::now()).await)
         };
-        let facts = progress::during(out, message, Box::pin(read)).await;
+        let (facts, probed) = progress::during(out, message, Box::pin(read)).await;
         let (kubectl, now) = (cluster.kubectl(), Timestamp::now());
         let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
-        let halted = halted_rolls(&all, &context);
+        let halted = halted_rolls(&all, &facts, probed, now);
         let judge = |object| Judged::of(object, &halted, &context);
         let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {
@@ -323,19 +322,6 @@ fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node
     }
     known.splice(end..end, new);
     left_out
-}
-
-/// The rolls that have halted, by name, without those whose records cannot be read.
-pub(crate) fn halted_rolls(all: &[NodeMaintenance], context: &Context<'_>) -> BTreeMap<String, HaltedRoll> {
-    let halted = |(roll, halt): (&str, &Halt)| {
-        let node = context.facts.halted.get(&halt.node);
-        let halted = HaltedRoll::of(roll, halt, all, node, context.now).with_output(|node, since| {
-            let folder = log_folder(roll, |variable| env::var_os(variable))?;
-            kept_output(&folder, node, since)
-        });
-        (roll.to_owned(), halted)
-    };
-    RollRunners::of(all).halts().map(halted).collect()
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.

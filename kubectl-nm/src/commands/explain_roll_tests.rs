@@ -3,10 +3,12 @@
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::{stopping, with_status};
+use nm_roll::halted::{HaltedRoll, HaltingNode};
 use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
+use super::explain_rolls::Probed;
 use super::tests::reconcilers;
 use super::*;
 
@@ -32,6 +34,10 @@ fn halting(status: Value, settings: &Value, node: &Value, halt: &Value) -> NodeM
 }
 
 fn explained(object: &NodeMaintenance, node: Option<Value>) -> (String, bool) {
+    explained_with(object, node, Probed::new())
+}
+
+fn explained_with(object: &NodeMaintenance, node: Option<Value>, probed: Probed) -> (String, bool) {
     let mut facts = ClusterFacts::of_maintenances([object]);
     facts.halted.extend(node.map(|node| ("n1".to_owned(), serde_json::from_value(node).unwrap())));
     let (mut out, captured) = output();
@@ -41,9 +47,16 @@ fn explained(object: &NodeMaintenance, node: Option<Value>) -> (String, bool) {
         kubectl: "kubectl --context blue",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let halted = halted_rolls(std::slice::from_ref(object), &context);
+    let halted = halted_rolls(std::slice::from_ref(object), &facts, probed, context.now);
     let is_blocked = explain(object, &halted, &context, &mut out).unwrap();
     (captured.data(), is_blocked)
+}
+
+fn view(boot: &str, ready: &str) -> Value {
+    json!({"metadata": {"name": "n1", "uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": ready}],
+        "nodeInfo": {"bootID": boot, "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+            "systemUUID": ""}}})
 }
 
 fn failed_action(state: &Value) -> Value {
@@ -61,7 +74,7 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
 node/n1: Drained: 3 pods gone; roll kernel stopped because its action failed
 It is part of roll kernel.
 
-Roll kernel halted: the action for node n1 failed: the command ended with exit code 1.
+Roll kernel halted at 2026-01-02 03:04:05 UTC: the action for node n1 failed: the command ended with exit code 1.
 The action of n1 failed, and runs again on resume.
   {STATUS}
   When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
@@ -108,7 +121,8 @@ fn a_roll_that_a_failed_command_has_halted_names_the_file_with_its_output_if_it_
         let object = halting(drained.clone(), &settings, &node, &json!({"message": "m"}));
         let halt = RollRunners::of([&object]).halt("kernel").cloned().unwrap();
         let now = "2026-01-02T03:07:25Z".parse().unwrap();
-        let halted = HaltedRoll::of("kernel", &halt, std::slice::from_ref(&object), None, now);
+        let halted =
+            HaltedRoll::of("kernel", &halt, std::slice::from_ref(&object), HaltingNode::default(), now);
         let halted = halted.with_output(|node, since| {
             assert_eq!(since.to_string(), "2026-01-02T03:04:05Z");
             Some(format!("/state/{node}.log").into())
@@ -118,13 +132,13 @@ fn a_roll_that_a_failed_command_has_halted_names_the_file_with_its_output_if_it_
     // Exit code 255 is that of a connection that was lost.
     for state in [json!({"failed": "the command ended with exit code 1"}), json!("disconnected")] {
         let expected = [
-            "Roll kernel halted: m.",
+            "Roll kernel halted at 2026-01-02 03:04:05 UTC: m.",
             "The action of n1 failed, and runs again on resume.",
             "The output of the command is in /state/n1.log.",
         ];
         assert_eq!(of(state), expected);
     }
-    assert_eq!(of(json!("running")), ["Roll kernel halted: m."]);
+    assert_eq!(of(json!("running")), ["Roll kernel halted at 2026-01-02 03:04:05 UTC: m."]);
 }
 
 #[test]
@@ -148,13 +162,13 @@ fn a_roll_that_a_drain_has_halted_is_resumed_after_the_drain_which_is_named_firs
     let failed = halting(json!({"phase": "Failed", "conditions": condition}), &json!({}), &draining, &halt);
     let of_roll = |object: &NodeMaintenance| {
         let halt = RollRunners::of([object]).halt("kernel").cloned().unwrap();
-        HaltedRoll::of("kernel", &halt, std::slice::from_ref(object), None, halt.at)
+        HaltedRoll::of("kernel", &halt, std::slice::from_ref(object), HaltingNode::default(), halt.at)
     };
     assert!(of_roll(&failed).awaits_drain());
     assert!(!of_roll(&stopping(failed)).awaits_drain(), "its drain is over");
 
     let shown = of(json!({"phase": "Succeeded", "evictionPods": 3}));
-    let now = "Roll kernel halted: the drain of node n1 failed: m.\nBy now, node n1 is drained.\n";
+    let now = "Roll kernel halted at 2026-01-02 03:04:05 UTC: the drain of node n1 failed: m.\nBy now, node n1 is drained.\n";
     assert!(shown.contains(now) && shown.contains("  Continue the roll; or"), "{shown}");
     let shown = of(json!({"phase": "Running", "podCounts": {"waiting": 1}}));
     assert!(shown.contains("By now, the drain of node n1 is under way.\n"), "{shown}");
@@ -168,19 +182,18 @@ fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
     let drained = json!({"phase": "Succeeded", "evictionPods": 3});
     let object = halting(drained, &json!({"expectReboot": true}), &waits, &halt);
     let again = "The action of n1 runs again when the roll is resumed and the node is Ready, unless it has rebooted by then.\n";
-    let view = |boot: &str, ready: &str| {
-        json!({"metadata": {"name": "n1", "uid": "u"}, "status": {"conditions": [{"type": "Ready", "status": ready}],
-            "nodeInfo": {"bootID": boot, "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
-                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
-                "systemUUID": ""}}})
-    };
-    for node in [None, Some(view("boot-0", "True"))] {
+    let unknown = "  Whether node n1 has rebooted since is not known, because it could not be read.\n";
+    for (node, expected) in [
+        (Some(view("boot-0", "True")), "  Reboot node n1, or power it on, then continue the roll; or"),
+        (
+            None,
+            &*format!(
+                "{unknown}  Reboot node n1 unless it has rebooted, or power it on, then continue the roll; or"
+            ),
+        ),
+    ] {
         let (shown, _) = explained(&object, node);
-        assert!(
-            shown.contains(again)
-                && shown.contains("  Reboot node n1, or power it on, then continue the roll; or"),
-            "{shown}"
-        );
+        assert!(shown.contains(again) && shown.contains(expected), "{shown}");
     }
     for (ready, expected) in [
         ("True", "By now, node n1 has rebooted and is Ready.\n"),
@@ -190,6 +203,32 @@ fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
         assert!(shown.contains(expected) && !shown.contains("runs again"), "{shown}");
         assert!(shown.contains("  Continue the roll; or"), "{shown}");
     }
+}
+
+#[test]
+fn a_roll_that_workloads_have_halted_says_whether_they_have_recovered_by_now() {
+    let why = "Deployment h/rec has 0 of 1 replicas available";
+    let message = format!("workloads affected by the drain of node n1 are not healthy after 10m: {why}");
+    let recovering = json!({"step": "Recovering"});
+    let halt = json!({"message": message, "cause": "unhealthy"});
+    let mut object = stopping(halting(json!({"phase": "Succeeded"}), &json!({}), &recovering, &halt));
+    object.metadata.finalizers = Some(vec![String::from("kubectl-nm.dev/roll")]);
+    let of = |health: Option<Value>| {
+        let probed = health.map(|health| json!({"node": "n1", "step": "Recovering", "health": health}));
+        let probed = probed.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
+        explained_with(&object, Some(view("b", "True")), [(String::from("kernel"), probed)].into()).0
+    };
+    let halted = format!("Roll kernel halted at 2026-01-02 03:04:05 UTC: {message}.\n");
+    let unknown = of(None);
+    assert!(unknown.contains(&halted) && !unknown.contains("By now"), "{unknown}");
+    let over = of(Some(json!("healthy")));
+    let expected = format!(
+        "{halted}By now, node n1 and the workloads affected by its drain are healthy.\n  {STATUS}\n  Continue the roll; or"
+    );
+    assert!(over.contains(&expected), "{over}");
+    let still = of(Some(json!({"waiting": "Deployment h/rec has 1 of 2 replicas available"})));
+    let expected = format!("{halted}Still not healthy: Deployment h/rec has 1 of 2 replicas available.\n");
+    assert!(still.contains(&expected), "{still}");
 }
 
 #[test]
@@ -206,7 +245,7 @@ fn the_other_nodes_of_a_halted_roll_have_the_commands_that_continue_it_once() {
 node/n2: Planned: starts when its turn in roll kernel comes
 It is part of roll kernel.
 
-Roll kernel halted: node n1 is drained, and was not confirmed.
+Roll kernel halted at 2026-01-02 03:04:05 UTC: node n1 is drained, and was not confirmed.
   {STATUS}
   When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
     kubectl nm roll resume kernel --context blue

@@ -59,6 +59,8 @@ pub enum HaltCause {
     DrainTimedOut,
     /// The node did not reboot, or was not Ready, after its command or Job.
     NotBack,
+    /// The node, or the workloads affected by its drain, were not healthy in time.
+    Unhealthy,
     /// One that this version does not know.
     #[serde(other)]
     Unknown,

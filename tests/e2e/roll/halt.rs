@@ -50,7 +50,8 @@ async fn a_failed_command_halts_and_is_run_again_when_the_roll_is_resumed() {
     // Whoever is asked to look into it sees why, and after each halt how to continue, or to return the node to service.
     let explained = plugin(&cluster, &["explain", node]).await;
     assert_eq!(explained.code, Some(3), "{explained:?}");
-    assert!(explained.stdout.contains(&format!("Roll fails halted: {message}.")), "{explained:?}");
+    let said = |words: &str| explained.stdout.contains(words);
+    assert!(said("Roll fails halted at ") && said(&format!(" UTC: {message}.")), "{explained:?}");
     let again = plugin(&cluster, &["roll", "resume", "fails", "--yes"]).await;
     assert_eq!(again.code, Some(3), "{again:?}");
     let confirmed = format!("`kubectl nm roll resume fails --run '{command}'` continues (add --skip {node} ");

@@ -223,8 +223,17 @@ async fn a_budget_that_does_not_recover_halts() {
     let why = format!("workloads affected by the drain of node {node} are not healthy after 2s: {budget}");
     halts(&cluster, "guarded", roll, &command, &why).await;
     assert!(!is_cordoned(&cluster, &node).await, "it is back in service");
+    let explain = plugin(&cluster, &["explain", &node]).await;
+    assert!(explain.stdout.contains(&format!("Still not healthy: {budget}.")), "{explain:?}");
     set_ready(&cluster, &workload.pods(), "stays", true).await;
     until_healthy(1).await;
+    let status = plugin(&cluster, &["roll", "status", "guarded"]).await;
+    let explain = plugin(&cluster, &["explain", &node]).await;
+    let over = format!("by now, node {node} and the workloads affected by its drain are healthy\n");
+    assert!(status.stdout.contains(&over), "{status:?}");
+    let rows = status.stdout.split_once(&over).unwrap().1;
+    assert!(!rows.contains(&budget), "what halted it is not shown as if it were so now: {status:?}");
+    assert!(explain.stdout.contains("By now, node ") && !explain.stdout.contains("Still not"), "{explain:?}");
     continues(&cluster, "guarded", &node, &command, 1).await;
 }
 

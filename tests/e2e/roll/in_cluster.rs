@@ -243,7 +243,7 @@ async fn a_roll_that_halts_in_the_cluster_waits_there_until_it_is_resumed() {
     until_record(&cluster, &nodes[0], "halted", |record| record["halt"].is_object()).await;
     let before = pods.nodes();
     let status = plugin(&cluster, &["roll", "status", "halts"]).await.ok();
-    assert!(status.stdout.contains("halted: "), "{status:?}");
+    assert!(status.stdout.contains("left, halted "), "{status:?}");
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let is_halt = |event: &Event| {
         let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_ref());

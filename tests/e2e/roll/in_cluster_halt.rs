@@ -45,7 +45,7 @@ async fn stays_halted(is_stopped: bool) {
     until_gone(&cluster, anchor).await;
     until_record(&cluster, rest, "still halted", has_halt).await;
     let status = plugin(&cluster, &["roll", "status", "held"]).await.ok();
-    assert!(status.stdout.contains("halted: "), "{status:?}");
+    assert!(status.stdout.contains("left, halted "), "{status:?}");
 
     let flags = ["--skip", rest, "--yes", "--runner-image", "nm:test"];
     let _ = plugin(&cluster, &[&["roll", "resume", "held"][..], &flags].concat()).await.ok();

@@ -218,7 +218,7 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => {
             let by_now = model.rows.iter().find_map(|row| row.progress.by_now);
-            (halted_words(halt, by_now), Tone::Bad)
+            (halted_words(halt, by_now, model.now), Tone::Bad)
         }
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),

@@ -144,6 +144,11 @@ fn unhealthy_nodes_and_workloads_hold_the_roll_and_then_halt_it() {
     world.decide(usize::MAX);
     let RollState::Halted(halt) = world.decide(usize::MAX) else { panic!() };
     assert!(halt.message.contains("after 1m: Deployment shop/cart"), "{}", halt.message);
+    assert_eq!((halt.cause, by_now(&mut world)), (Some(HaltCause::Unhealthy), None));
+    world.healthy("n0", Step::Recovering);
+    assert_eq!(by_now(&mut world), Some(ByNow::Recovered));
+    world.observed.nodes.get_mut("n0").unwrap().ready_since = None;
+    assert_eq!(by_now(&mut world), None);
 }
 
 #[test]

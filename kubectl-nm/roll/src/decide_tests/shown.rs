@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observed::NodeView;
+use crate::record::ProbedHealth;
 use crate::view::RollView;
 
 /// What a viewer shows now; without permission to list nodes, or with it.
@@ -49,6 +50,58 @@ fn a_viewer_names_the_same_cause_as_the_program_that_runs_the_roll() {
     world.decide(usize::MAX);
     assert_eq!(shown(&world, true), world.last.as_ref().unwrap().progress);
     assert_eq!(world.detail("n0"), "checking the workloads affected by its drain");
+}
+
+#[test]
+fn what_no_program_checks_any_more_is_shown_with_the_time_of_the_last_check() {
+    let mut world = World::new(&[1], 1);
+    world.run_to("n0", Step::Recovering);
+    world.check(
+        "n0",
+        Step::Recovering,
+        Health::Waiting("Deployment h/rec has 0 of 1 replicas available".into()),
+    );
+    beat(&mut world);
+    let detail = |world: &World| shown(world, true)[0].detail.clone();
+    let why = "Deployment h/rec has 0 of 1 replicas available";
+    assert_eq!(detail(&world), why);
+    let checked = world.record.runner.as_ref().unwrap().at;
+    let dated = |at: Timestamp| format!("at {}: {why}", at.strftime("%Y-%m-%d %H:%M:%S UTC"));
+    world.now += 60;
+    assert_eq!(detail(&world), dated(checked), "nobody runs it");
+    world.now += 60;
+    let (cause, at) = (Some(HaltCause::Unhealthy), at(world.now - 90));
+    let halt = Halt { node: "n0".into(), message: "m".into(), at, cause };
+    let halted = RollRecord { halt: Some(halt), ..world.record.next() };
+    world.store("n0", &halted);
+    assert_eq!(detail(&world), dated(at));
+    // The Job in the cluster keeps nothing of the checks before.
+    world.store("n0", &RollRecord { health: Vec::new(), ..halted.next() });
+    assert_eq!(detail(&world), "the workloads affected by its drain have not been checked to the end");
+}
+
+#[test]
+fn who_shows_a_halted_roll_sees_whether_what_halted_it_is_over() {
+    for (step, over) in [(Step::Checking, ByNow::Healthy), (Step::Recovering, ByNow::Recovered)] {
+        let mut world = World::new(&[1], 1);
+        world.run_to("n0", step);
+        world.check("n0", step, Health::Waiting("before".into()));
+        let halt =
+            Halt { node: "n0".into(), message: "m".into(), at: at(0), cause: Some(HaltCause::Unhealthy) };
+        world.store("n0", &RollRecord { halt: Some(halt), ..world.record.next() });
+        let roll = world.roll();
+        let seen = |health: Health, lists_nodes: bool| {
+            let nodes = lists_nodes.then(|| world.observed.nodes.clone());
+            let probed = ProbedHealth { node: "n0".into(), step, health };
+            let observed = Observed::shown_at(at(world.now), &roll, nodes).with_health([probed]);
+            let progress = decide(&roll, &roll.complete_record().unwrap(), &observed).progress;
+            (progress[0].by_now, progress[0].detail.clone())
+        };
+        let why = String::from("Deployment h/rec has 0 of 1 replicas available");
+        assert_eq!(seen(Health::Waiting(why.clone()), true), (None, why));
+        assert_eq!(seen(Health::Healthy, true).0, Some(over));
+        assert_eq!(seen(Health::Healthy, false).0, None, "nothing is known of the node");
+    }
 }
 
 #[test]

@@ -18,9 +18,8 @@ const SLOW_CHECK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 impl RollRunner<'_> {
     /// Starts a round of the checks whose results are not watched, after the one before has ended.
     pub(super) fn check_health(&mut self, roll: &Roll, progress: &[NodeProgress]) {
-        let is_checked = |step: Step| matches!(step, Step::Checking | Step::Recovering);
-        let checked = roll.nodes.iter().filter(|node| is_checked(node.record.step) && !node.is_leaving());
-        let wanted: BTreeMap<&str, (Step, &[DisturbedObject])> = checked
+        let wanted: BTreeMap<&str, (Step, &[DisturbedObject])> = roll
+            .checked_nodes()
             .map(|node| (node.node(), (node.record.step, node.record.baseline.healthy.as_slice())))
             .collect();
         // A node that is checked again later has to be healthy then.
@@ -52,12 +51,7 @@ impl RollRunner<'_> {
             tokio::time::sleep(CHECK_INTERVAL / 2).await;
             let (began, round) = (Timestamp::now(), Round::new(cluster, &workloads));
             let checks = due.into_iter().map(async |(node, step, healthy, ill)| {
-                let health = match step {
-                    Step::Checking => {
-                        health::daemon_sets(&round, &node, &healthy).await.map(|health| (health, Vec::new()))
-                    }
-                    _ => health::recovery(&round, &healthy, &ill).await,
-                };
+                let health = health::of_node(&round, &node, step, &healthy, &ill).await;
                 (node, step, health)
             });
             Finished::Health(began, join_all(checks).await)

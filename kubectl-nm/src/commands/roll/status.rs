@@ -26,11 +26,11 @@ use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
 use nm_roll::halted::{forget_reboot, job_log};
-use nm_roll::health::if_permitted;
+use nm_roll::health::{self, if_permitted};
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
-use nm_roll::record::{Roll, RollNode, RollRecord, Step, roll_name, roll_names};
+use nm_roll::record::{ProbedHealth, Roll, RollNode, RollRecord, Step, roll_name, roll_names};
 use nm_roll::unfinished::{return_hint, run_again, runs_unless_rebooted, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
@@ -86,7 +86,7 @@ pub(super) async fn run(args: &StatusArgs, cluster: &Cluster, out: &mut Output) 
     let all = cluster.maintenances().await?;
     let nodes = cluster.list(&Api::<Node>::all(cluster.client()), "nodes", &ListParams::default()).await;
     let nodes = if_permitted(nodes)?;
-    let seen = SeenJobs::read(args, &all, cluster).await;
+    let seen = Surroundings::read(args, &all, cluster).await;
     let printed = print(&all, nodes.as_deref(), &seen, args.name.as_deref(), args.output, out);
     match (printed, &args.name) {
         (Err(error), Some(name)) if matches!(error.above(), Some(RollError::Unknown(_))) => {
@@ -115,16 +115,18 @@ async fn warn_of_leader(name: Option<&str>, all: &[NodeMaintenance], cluster: &C
     }
 }
 
-/// What Jobs show of rolls.
+/// What is read of rolls besides maintenances and nodes.
 #[derive(Debug, Default)]
-pub(crate) struct SeenJobs {
+pub(crate) struct Surroundings {
     /// The Jobs that are about to run rolls, by the names of the rolls.
     starting: BTreeMap<String, RollJob>,
     /// Why the Jobs of the nodes of the roll that is shown do not start, by node.
     problems: BTreeMap<String, String>,
+    /// The health of the nodes of the roll that is shown, if no program checks it.
+    health: Vec<ProbedHealth>,
 }
 
-impl SeenJobs {
+impl Surroundings {
     async fn read(args: &StatusArgs, all: &[NodeMaintenance], cluster: &Cluster) -> Self {
         let name = args.name.as_deref();
         let names: BTreeSet<&str> =
@@ -137,8 +139,15 @@ impl SeenJobs {
                 None => BTreeMap::new(),
             }
         };
-        let (starting, problems) = tokio::join!(starting_jobs(all, &names, cluster), problems);
-        Self { starting, problems }
+        let health = async {
+            match &shown {
+                Some(roll) => health::probe(cluster, roll, Timestamp::now()).await,
+                None => Vec::new(),
+            }
+        };
+        let (starting, problems, health) =
+            tokio::join!(starting_jobs(all, &names, cluster), problems, health);
+        Self { starting, problems, health }
     }
 }
 
@@ -147,7 +156,7 @@ impl SeenJobs {
 pub(crate) fn print(
     all: &[NodeMaintenance],
     nodes: Option<&[Node]>,
-    seen: &SeenJobs,
+    seen: &Surroundings,
     name: Option<&str>,
     output: OutputFormat,
     out: &mut Output,
@@ -191,12 +200,13 @@ pub(crate) fn print(
 }
 
 impl RollStatus {
-    fn new(roll: Roll, nodes: Option<&[Node]>, seen: &SeenJobs, now: Timestamp) -> Self {
+    fn new(roll: Roll, nodes: Option<&[Node]>, seen: &Surroundings, now: Timestamp) -> Self {
         let job = seen.starting.get(&roll.name);
         let record = roll.complete_record().unwrap_or_default();
         let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
         let views = nodes.map(|nodes| nodes.iter().map(view).collect());
-        let mut progress = decide(&roll, &record, &Observed::shown_at(now, &roll, views)).progress;
+        let observed = Observed::shown_at(now, &roll, views).with_health(seen.health.iter().cloned());
+        let mut progress = decide(&roll, &record, &observed).progress;
         job::add_problems(&mut progress, &seen.problems);
         let finisher = match record.aborted {
             Some(_) => finisher(&roll, &record, RunnerSign::seen(&record, now), job, now),
@@ -229,7 +239,7 @@ impl RollStatus {
                 };
                 (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
             }
-            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress))),
+            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress), now)),
             (None, None, _) if record.paused => {
                 (StatusWord::Paused, paused_words(record.pause.as_ref(), now))
             }

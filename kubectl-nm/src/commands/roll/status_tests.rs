@@ -30,7 +30,7 @@ fn maintenance(step: &str, is_deleted: bool, finalizers: &[&str]) -> NodeMainten
 /// What is printed about a roll of this maintenance: its first line, and the hints.
 fn check(object: NodeMaintenance, state: &str, hints: &str) {
     let (mut out, captured) = output();
-    print(&[object], None, &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+    print(&[object], None, &Surroundings::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
     let first = captured.data().lines().next().map(str::to_owned);
     assert_eq!(first, Some(format!("roll r: 0 done, 1 left, {state}")));
     assert_eq!(captured.messages(), hints);
@@ -52,7 +52,7 @@ fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
     ] {
         let (mut out, captured) = output();
         let json = OutputFormat::Data(DataFormat::Json);
-        print(&[object], None, &SeenJobs::default(), Some("r"), json, &mut out).unwrap();
+        print(&[object], None, &Surroundings::default(), Some("r"), json, &mut out).unwrap();
         let document: Value = serde_json::from_str(&captured.data()).unwrap();
         assert_eq!((&document["state"], &document["message"]), (&json!(state), &json!(message)));
     }
@@ -66,7 +66,7 @@ fn a_roll_whose_job_is_starting_is_not_to_be_resumed() {
         let job = RollJob::Starting("Job a/b is starting: its pod is not scheduled".to_owned());
         let job = ("r".to_owned(), job);
         let starting = BTreeMap::from_iter(is_starting.then_some(job));
-        let jobs = SeenJobs { starting, ..SeenJobs::default() };
+        let jobs = Surroundings { starting, ..Surroundings::default() };
         let (mut out, captured) = output();
         print(&[object.clone()], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
         let (first, hints) = (captured.data().lines().next().map(str::to_owned), captured.messages());
@@ -110,7 +110,7 @@ fn an_aborted_roll_names_who_finishes_its_nodes_and_a_paused_one_who_paused_it()
         (halted, BTreeMap::new(), nobody, Value::Null, true),
         (paused, BTreeMap::new(), String::from("paused by bob@desk 12m ago"), Value::Null, true),
     ] {
-        let jobs = SeenJobs { starting: jobs, ..SeenJobs::default() };
+        let jobs = Surroundings { starting: jobs, ..Surroundings::default() };
         let mut object = maintenance("Acting", false, &[names::FINALIZER]);
         object.annotations_mut().insert(STATE.into(), state.to_string());
         let (mut out, captured) = output();
@@ -139,7 +139,8 @@ fn a_job_that_cannot_start_or_be_read_is_named_with_what_repairs_it() {
         let mut known: Value = serde_json::from_str(settings).unwrap();
         known["inCluster"] = json!(true);
         *settings = known.to_string();
-        let jobs = SeenJobs { starting: BTreeMap::from([("r".to_owned(), job)]), ..SeenJobs::default() };
+        let jobs =
+            Surroundings { starting: BTreeMap::from([("r".to_owned(), job)]), ..Surroundings::default() };
         let (mut out, captured) = output();
         print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
         (captured.data().lines().next().unwrap().to_owned(), captured.messages())
@@ -196,7 +197,7 @@ fn the_pod_of_a_nodes_job_that_does_not_start_shows_why() {
     object.annotations_mut().insert(STATE.into(), json!({"revision": 2, "runner": runner}).to_string());
     let why = "pod r-0-x: ErrImagePull: no such image";
     let problems = BTreeMap::from([("n1".to_owned(), why.to_owned())]);
-    let jobs = SeenJobs { problems, ..SeenJobs::default() };
+    let jobs = Surroundings { problems, ..Surroundings::default() };
     let (mut out, captured) = output();
     print(&[object], None, &jobs, Some("r"), OutputFormat::Table, &mut out).unwrap();
     assert!(captured.data().contains(why), "{}", captured.data());
@@ -213,7 +214,7 @@ fn a_roll_that_a_lost_node_has_halted_names_how_to_go_on_without_it() {
             "status": {"conditions": conditions}}))
         .unwrap();
         let (mut out, captured) = output();
-        print(&[object], Some(&[node]), &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out)
+        print(&[object], Some(&[node]), &Surroundings::default(), Some("r"), OutputFormat::Table, &mut out)
             .unwrap();
         captured.messages()
     };
@@ -241,15 +242,15 @@ fn a_roll_whose_drain_has_ended_since_it_halted_shows_that_and_a_failed_job_the_
             *node = node.replace("\"running\"", "{\"jobFailed\":\"no\"}");
         }
         let (mut out, captured) = output();
-        print(&[object], None, &SeenJobs::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+        print(&[object], None, &Surroundings::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
         (captured.data().lines().next().unwrap().to_owned(), captured.messages())
     };
     let halt = json!({"node": "n1", "message": "the drain failed", "at": Timestamp::now(), "cause": "drain"});
     let (first, hints) = shown("Draining", &json!({"phase": "Succeeded"}), halt.clone());
-    assert!(first.ends_with("halted: the drain failed; by now, node n1 is drained"), "{first}");
+    assert!(first.ends_with("halted 0s ago: the drain failed; by now, node n1 is drained"), "{first}");
     assert!(hints.starts_with("hint: `kubectl nm roll resume r --yes` continues it"), "{hints}");
     let (first, _) = shown("Draining", &json!({"phase": "Failed"}), halt);
-    assert!(first.ends_with("halted: the drain failed"), "{first}");
+    assert!(first.ends_with("halted 0s ago: the drain failed"), "{first}");
 
     let halt = json!({"node": "n1", "message": "the action failed", "at": Timestamp::now()});
     let (_, hints) = shown("Acting", &json!({"phase": "Succeeded"}), halt);
