@@ -17,7 +17,7 @@ use nm_core::maintenance::{pods_in_all, status};
 use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::cluster::node;
 use nm_shared::gate::ownership;
-use nm_shared::NodeMaintenance;
+use nm_shared::{Hook, NodeMaintenance};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -274,6 +274,11 @@ impl RollNode {
     /// Whether somebody has deleted the maintenance: the node leaves the roll.
     pub fn is_leaving(&self) -> bool {
         self.is_deleted() && !self.is_kept()
+    }
+
+    /// Whether hooks keep nm-reconciler from returning the node to service.
+    pub(crate) fn is_return_held(&self) -> bool {
+        !self.is_in_service() && !Hook::before_return(&self.object.metadata).is_empty()
     }
 
     /// Whether nm-reconciler has returned the node to service.

@@ -110,6 +110,10 @@ impl RollEnding {
     fn of(Halt { node, message, .. }: &Halt) -> Self {
         Self::Halted { node: node.clone(), message: message.clone() }
     }
+
+    fn aborted(who: &str) -> Self {
+        Self::Aborted { by: who.to_owned() }
+    }
 }
 
 /// A roll as a whole.
@@ -253,7 +257,9 @@ impl HistoryKeeper {
     /// Notes a roll that this program is about to run, or that has halted.
     pub fn know(&mut self, roll: &Roll, record: &RollRecord, now: Timestamp) {
         self.learn(roll, record);
-        self.note_ending(roll, record, record.halt.as_ref().map_or(RollEnding::Running, RollEnding::of), now);
+        let halted = record.halt.as_ref().map(RollEnding::of);
+        let ending = record.aborted.as_deref().map(RollEnding::aborted).or(halted);
+        self.note_ending(roll, record, ending.unwrap_or(RollEnding::Running), now);
     }
 
     fn learn(&mut self, roll: &Roll, record: &RollRecord) {
@@ -263,7 +269,9 @@ impl HistoryKeeper {
         }
         for node in &roll.nodes {
             let NodeRecord { began, step, .. } = node.record;
-            let seen = SeenNode { began, pods: node.pods().0, gone: None, returns: step >= Step::Returning };
+            // While a hook holds it, it is not certain that it returns.
+            let returns = step > Step::Returning || step == Step::Returning && !node.is_return_held();
+            let seen = SeenNode { began, pods: node.pods().0, gone: None, returns };
             self.seen.insert(node.node().to_owned(), seen);
         }
     }
@@ -289,11 +297,12 @@ impl HistoryKeeper {
             // The next pod of the Job.
             (RollState::TakenOver(other), _) if other.in_cluster => return,
             (RollState::TakenOver(other), _) => RollEnding::TakenOver { by: other.who.clone() },
-            (RollState::Halted(_), Some(who)) => RollEnding::Aborted { by: who.to_owned() },
-            (RollState::Aborted(who), _) => RollEnding::Aborted { by: who.clone() },
+            // Nodes may still be finished.
+            (_, Some(who)) => RollEnding::aborted(who),
+            (RollState::Aborted(who), None) => RollEnding::aborted(who),
             (RollState::Halted(halt), None) => RollEnding::of(halt),
-            (RollState::Done, _) => RollEnding::Done,
-            (RollState::Working | RollState::Waiting(_), _) => RollEnding::Running,
+            (RollState::Done, None) => RollEnding::Done,
+            (RollState::Working | RollState::Waiting(_), None) => RollEnding::Running,
         };
         self.note_ending(roll, record, ending, *now);
         if is_other {
@@ -314,9 +323,8 @@ impl HistoryKeeper {
     /// Notes that a roll is over, whose maintenances are all gone, and who has aborted it.
     pub fn note_over(&mut self, aborted: Option<&str>, now: Timestamp) {
         self.noted.send_modify(|history| {
-            if let Some(roll) = &mut history.roll {
-                let ending =
-                    aborted.map_or(RollEnding::Done, |who| RollEnding::Aborted { by: who.to_owned() });
+            let ending = aborted.map_or(RollEnding::Done, RollEnding::aborted);
+            if let Some(roll) = history.roll.as_mut().filter(|roll| roll.ending != ending) {
                 (roll.ending, roll.since) = (ending, seconds(now));
             }
         });

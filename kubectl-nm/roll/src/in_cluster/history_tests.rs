@@ -17,6 +17,7 @@ struct Cluster {
     roll: Roll,
     record: RollRecord,
     stored: Value,
+    now: Timestamp,
 }
 
 impl Cluster {
@@ -30,6 +31,7 @@ impl Cluster {
             roll: Roll { name: "r".into(), settings, nodes: Vec::new(), record: None },
             record: RollRecord { began: Some(time(BEGAN)), nodes, ..RollRecord::default() },
             stored,
+            now: time("2026-03-07T22:10:00.7Z"),
         }
     }
 
@@ -48,7 +50,7 @@ impl Cluster {
         });
         let progress: Vec<_> = progress.collect();
         let (roll, record, progress) = (&self.roll, &self.record, &progress);
-        let now = time("2026-03-07T22:10:00.7Z");
+        let now = self.now;
         self.keeper.note(&RollView { roll, record, progress, state, aborted, is_current: true, now });
     }
 
@@ -157,6 +159,32 @@ fn a_roll_that_had_halted_before_its_pod_started_has_who_aborted_it() {
     assert_eq!((nodes.len(), ending), (4, RollEnding::Aborted { by: "bob@desk".into() }));
 }
 
+#[test]
+fn an_aborted_roll_is_dated_when_it_was_aborted_and_not_when_its_last_node_is_done() {
+    let (mut cluster, bob) = (Cluster::new(json!({})), Some("bob@desk"));
+    let by = RollEnding::Aborted { by: "bob@desk".into() };
+    let since = |cluster: &Cluster| {
+        let roll = History::of(&cluster.stored).roll.unwrap();
+        (roll.ending, roll.since)
+    };
+    cluster.roll.nodes = vec![at_step("n1", "Acting")];
+    cluster.sees(&["n1"], &RollState::Working, bob);
+    let _ = cluster.written();
+    let aborted = (by, time("2026-03-07T22:10:00Z"));
+    assert_eq!(since(&cluster), aborted);
+
+    // The pod that ran the roll was evicted, and the next one finishes the node.
+    let mut next = Cluster { now: time("2026-03-07T22:20:00Z"), ..Cluster::new(cluster.stored) };
+    next.record.aborted = Some("bob@desk".into());
+    next.keeper.know(&next.roll, &next.record, next.now);
+    let _ = next.written();
+    next.record.released.push("n1".into());
+    next.sees(&[], &RollState::Aborted("bob@desk".into()), bob);
+    next.keeper.note_over(bob, time("2026-03-07T22:30:00Z"));
+    let _ = next.written();
+    assert_eq!(since(&next), aborted);
+}
+
 /// A node of the roll that is planned.
 fn planned(name: &str) -> RollNode {
     at_step(name, "Planned")
@@ -169,6 +197,15 @@ fn at_step(name: &str, step: &str) -> RollNode {
     let object = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name, "annotations": {NODE: node}}, "spec": {"nodeName": name}});
     RollNode::of(&Arc::new(serde_json::from_value(object).unwrap())).unwrap()
+}
+
+/// A node that the roll returns to service once the owner of a hook removes that.
+fn held(name: &str) -> RollNode {
+    let node = at_step(name, "Returning");
+    let mut object = (*node.object).clone();
+    let hook = ("pre-return.hook.kubectl-nm.dev/heal".to_owned(), "ceph".to_owned());
+    object.metadata.annotations.get_or_insert_default().extend([hook]);
+    RollNode::of(&Arc::new(object)).unwrap()
 }
 
 #[test]
@@ -219,20 +256,22 @@ fn a_node_that_is_finished_after_the_abort_is_done() {
 
 #[test]
 fn a_node_that_was_back_in_service_at_the_abort_is_returned_and_not_aborted() {
-    for (step, expected) in [
-        ("Draining", Outcome::Aborted),
-        ("Acting", Outcome::Aborted),
-        ("Recovering", Outcome::Returned),
-        ("Soaking", Outcome::Returned),
+    for (node, expected) in [
+        (at_step("n1", "Draining"), Outcome::Aborted),
+        (at_step("n1", "Acting"), Outcome::Aborted),
+        (held("n1"), Outcome::Aborted),
+        (at_step("n1", "Returning"), Outcome::Returned),
+        (at_step("n1", "Recovering"), Outcome::Returned),
+        (at_step("n1", "Soaking"), Outcome::Returned),
     ] {
-        let mut cluster = Cluster::new(json!({}));
-        cluster.roll.nodes = vec![at_step("n1", step)];
+        let (mut cluster, step) = (Cluster::new(json!({})), node.record.step);
+        cluster.roll.nodes = vec![node];
         cluster.sees(&["n1"], &RollState::Working, None);
         cluster.roll.nodes.clear();
         cluster.sees(&[], &RollState::Working, Some("bob@desk"));
-        assert_eq!(cluster.written().0[0], ("n1".to_owned(), expected), "{step}");
+        assert_eq!(cluster.written().0[0], ("n1".to_owned(), expected), "{step:?}");
         let ending = History::of(&cluster.stored).over().roll.unwrap().ending;
-        assert_eq!(ending, RollEnding::Running, "nobody has seen that it is done");
+        assert_eq!(ending, RollEnding::Aborted { by: "bob@desk".into() }, "nobody has seen that it is done");
     }
 }
 
