@@ -4,7 +4,7 @@
 //! objects. [`decide`] says what happens next, by what is [`observed`], by the [`gates`] of each node and by the
 //! [`departures`] of nodes, of which some return after an [`absence`], and [`runner`]
 //! has it carried out: with [`apply`], which makes the requests and [`backoff`], which delays those that failed, [`actions`], which run a [`command`] or a [`job`] for each node, and [`health`] for its gates.
-//! [`halted`] says what to do about a roll that has halted, and [`unfinished`] what it leaves. [`store`] changes a roll from outside. A
+//! [`halted`] says what to do about a roll that has halted, [`unfinished`] what it leaves, and [`turn`] what a node waits for. [`store`] changes a roll from outside. A
 //! Job may run a roll [`in_cluster`], and a [`viewer`] shows it. [`report`] and the dashboard show a [`view`] of it.
 
 pub mod absence;
@@ -35,6 +35,7 @@ pub mod settings;
 pub mod skip;
 pub mod store;
 mod totals;
+pub mod turn;
 pub mod unfinished;
 pub mod view;
 pub mod viewer;

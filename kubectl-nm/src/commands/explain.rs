@@ -113,6 +113,7 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             let rolls: BTreeSet<&str> = found.iter().filter_map(|object| roll_name(object)).collect();
             facts.roll_jobs = starting_jobs(&all, &rolls, cluster).await;
+            facts.turns = explain_rolls::turns(&found, &all, Timestamp::now());
             (facts, explain_rolls::probe(cluster, &all, &halts, Timestamp::now()).await)
         };
         let (facts, probed) = progress::during(out, message, Box::pin(read)).await;

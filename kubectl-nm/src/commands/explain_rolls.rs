@@ -1,4 +1,4 @@
-//! What `kubectl nm explain` reads of rolls that have halted.
+//! What `kubectl nm explain` says of rolls: what halted them, and what their planned nodes wait for.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::maintenance::roll::{Halt, HaltCause, RollRunners};
+use nm_core::maintenance::{State, node, roll_name};
 use nm_roll::command::{kept_output, log_folder};
 use nm_roll::halted::{HaltedRoll, HaltingNode, find_roll};
-use nm_roll::health;
-use nm_roll::record::ProbedHealth;
+use nm_roll::record::{ProbedHealth, Roll};
+use nm_roll::{health, turn};
 use nm_shared::NodeMaintenance;
 
 /// What was probed of rolls that have halted, by name.
@@ -30,6 +31,24 @@ pub(crate) async fn probe(
         Some(((*name).to_owned(), health::probe(cluster, &roll, now).await))
     });
     join_all(probed).await.into_iter().flatten().collect()
+}
+
+/// What the nodes wait for that are planned in a roll, in sentences, as far as that is known.
+pub(crate) fn turns(
+    explained: &[&NodeMaintenance],
+    all: &[NodeMaintenance],
+    now: Timestamp,
+) -> BTreeMap<String, Vec<String>> {
+    let is_planned = |object: &&&NodeMaintenance| State::of(object) == State::Planned;
+    let mut rolls: BTreeMap<&str, Option<Roll>> = BTreeMap::new();
+    let mut turns = BTreeMap::new();
+    for object in explained.iter().filter(is_planned) {
+        let Some(name) = roll_name(object) else { continue };
+        if let Some(roll) = rolls.entry(name).or_insert_with(|| find_roll(name, all)) {
+            turns.insert(node(object).to_owned(), turn::waits(roll, node(object), now));
+        }
+    }
+    turns
 }
 
 /// The rolls that have halted, by name, without those whose records cannot be read.

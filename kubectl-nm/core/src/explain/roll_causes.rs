@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionType;
 
-use crate::explain::cause::{Cause, Outlook, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::roll::{Pause, RollRunners, RollStanding, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
@@ -303,8 +303,12 @@ pub(super) fn suspended(
             vec![nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance))))],
         ),
     };
+    // In a roll that starts no node, it does not matter when its turn comes.
+    let turn = runner.and_then(|_| Some((roll?, facts.turns.get(node(maintenance))?)));
+    let waits = turn.iter().flat_map(|(_, waits)| waits.iter().cloned());
     Cause {
-        what: [what].into_iter().chain(paused).collect(),
+        what: [what].into_iter().chain(paused).chain(waits).collect(),
+        common: turn.map(|(roll, _)| CommonGround::Turn(roll.to_owned())),
         since,
         advice: advice.to_owned(),
         commands,

@@ -326,6 +326,27 @@ fn a_node_that_its_roll_keeps_is_explained_by_what_the_roll_does() {
 }
 
 #[test]
+fn a_planned_node_says_what_it_waits_for_while_somebody_runs_its_roll() {
+    let planned = json!({"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True",
+        "reason": "Planned", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
+    let turn = || "The maintenance starts when its turn in roll par comes";
+    let opens = "The window opens at Sat 03 Jan 22:00 CET.";
+    for (state, expected) in [
+        (at_work(), vec![format!("{}; ada@vm runs the roll.", turn()), opens.to_owned()]),
+        (halted(), vec![format!("{}, but the roll starts no node now.", turn())]),
+    ] {
+        let own = maintenance("n1", planned.clone(), Some(&state));
+        let mut facts = ClusterFacts::of_maintenances([&own]);
+        facts.turns.insert("n1".to_owned(), vec![opens.to_owned()]);
+        let [cause] = <[Cause; 1]>::try_from(explained(&own, &facts)).unwrap();
+        assert_eq!((cause.what.clone(), cause.passes()), (expected, true));
+        if state == at_work() {
+            check_harmless(&cause);
+        }
+    }
+}
+
+#[test]
 fn a_node_that_its_roll_checks_names_what_is_not_healthy_yet_and_why() {
     let waits = |step: &str, runner: bool| {
         let mut state = if runner { at_work() } else { halted() };

@@ -1,0 +1,80 @@
+//! What a planned node of a roll that somebody runs waits for.
+
+use jiff::{SignedDuration, Timestamp};
+use nm_core::explain::cause::sentence;
+use nm_core::terminal::text::counted;
+
+use crate::decide::{NodeProgress, decide};
+use crate::observed::Observed;
+use crate::record::{Roll, Step};
+use crate::unfinished::{by_step, unfinished};
+
+/// What a planned node of a roll waits for, in sentences: the window, the nodes that are under way, and those before it. Empty if
+/// the node is not planned, or starts next.
+pub fn waits(roll: &Roll, node: &str, now: Timestamp) -> Vec<String> {
+    let Ok(record) = roll.complete_record() else { return Vec::new() };
+    // Nodes are not read for that.
+    let progress = decide(roll, &record, &Observed::shown_at(now, roll, None)).progress;
+    let Some(own) = progress.iter().find(|one| one.node == node && one.step == Step::Planned) else {
+        return Vec::new();
+    };
+    let slowest = SignedDuration::from_secs(record.done.slowest_seconds);
+    let window = roll.settings.windows.closed(now, slowest).map(|closed| sentence(&closed));
+    let mut under_way = unfinished(Some(roll), &record);
+    under_way.retain(|one| one.step.is_some_and(|step| step != Step::Planned));
+    let under_way = (!under_way.is_empty()).then(|| format!("Under way: {}.", by_step(&under_way)));
+    let is_before = |one: &&NodeProgress| {
+        one.step == Step::Planned && (one.wave, one.position) < (own.wave, own.position)
+    };
+    let before = match progress.iter().filter(is_before).count() {
+        0 => None,
+        1 => Some(String::from("1 node starts before it.")),
+        more => Some(format!("{} start before it.", counted(more, "node"))),
+    };
+    let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty());
+    window.into_iter().chain(under_way).chain(before).chain(detail).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::record::{LABEL, NODE, SETTINGS, STATE};
+
+    /// What the third node of a roll waits for on a Friday, with nodes at these steps before it.
+    fn waits_of(steps: [&str; 3], windows: &Value) -> Vec<String> {
+        let now: Timestamp = "2026-03-06T12:00:00Z".parse().unwrap();
+        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "windows": windows});
+        let state = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": now}});
+        let object = |(position, step): (usize, &str)| {
+            let node = json!({"wave": 0, "position": position, "step": step, "since": now});
+            let mut object = nm_core::testing::objects::requested(&format!("n{position}"));
+            object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+            let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, &state)];
+            let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
+            object.metadata.annotations = Some(annotations.into());
+            Arc::new(object)
+        };
+        let objects: Vec<_> = steps.into_iter().enumerate().map(object).collect();
+        waits(&Roll::find("r", &objects).unwrap().unwrap(), "n2", now)
+    }
+
+    #[test]
+    fn a_planned_node_names_the_window_and_the_nodes_before_it() {
+        let night = json!(["Sat 22:00-04:00 Europe/Berlin"]);
+        let opens = "The window opens at Sat 07 Mar 22:00 CET.";
+        let planned = "Planned";
+        assert_eq!(waits_of([planned; 3], &night), [opens, "2 nodes start before it."]);
+        let expected = [opens, "Under way: n0 (Draining).", "1 node starts before it."];
+        assert_eq!(waits_of(["Draining", planned, planned], &night), expected);
+        assert_eq!(
+            waits_of(["Draining", "Draining", planned], &json!([])),
+            ["Under way: n0, n1 (Draining)."]
+        );
+        assert_eq!(waits_of(["Draining", planned, "Draining"], &night), [""; 0], "it is under way itself");
+    }
+}
