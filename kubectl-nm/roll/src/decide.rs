@@ -465,10 +465,8 @@ impl Pass<'_> {
         is_settled: bool,
         are_pending: bool,
     ) -> Decisions {
-        // The object that had the record is gone, and nobody has copied it. It may be on another one than the anchor: whoever ends
-        // maintenances moves it to one that stays, and would move it again.
-        let mut staying =
-            self.stored.nodes.iter().filter(|node| !node.is_leaving() && !node.is_absent()).peekable();
+        // The object that had the record is gone, and nobody has copied it: not even to another one than the anchor.
+        let mut staying = self.stored.staying().peekable();
         let is_missing =
             staying.peek().is_some() && staying.all(|node| node.revision < Some(before.revision));
         let aborted = self.observed.aborted.as_ref().or(before.aborted.as_ref());

@@ -339,10 +339,13 @@ impl Roll {
     /// The maintenance that has the record of the roll: the last one that is not done, or else the last one.
     pub(crate) fn anchor(&self, record: &RollRecord) -> Option<&RollNode> {
         let is_left = |node: &RollNode| !record.released.iter().any(|released| released == node.node());
-        self.nodes
-            .iter()
-            .filter(|node| !node.is_leaving() && !node.is_absent())
+        self.staying()
             .max_by_key(|node| (is_left(node), node.record.position, Reverse(node.object.name_any())))
+    }
+
+    /// The nodes whose maintenances exist and are not being deleted.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = &RollNode> {
+        self.nodes.iter().filter(|node| !node.is_leaving() && !node.is_absent())
     }
 
     /// The record of a roll whose maintenances are all created. If it was interrupted right after that, an empty one. If
