@@ -279,6 +279,15 @@ fn needs_computer(flag: &str) -> String {
     format!("{flag} {what}")
 }
 
+/// What to do about a maintenance whose record cannot be read.
+fn unreadable(roll: &str, maintenance: &str) -> String {
+    format!(
+        "`kubectl delete nm {maintenance}` takes it out of the roll, and returns its node to service even if a Job runs for it; if it \
+         stays, remove its finalizer kubectl-nm.dev/roll with `kubectl edit nm {maintenance}`. `kubectl nm roll abort {roll} \
+         --return` ends the roll, and returns all of its nodes to service"
+    )
+}
+
 impl Failure for RollError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -300,7 +309,10 @@ impl Failure for RollError {
                 "`kubectl nm roll status {name} -o yaml` shows them; --name chooses another name for a new roll"
             ),
             Self::Incomplete { name, .. } => {
-                format!("`kubectl nm roll abort {name}` deletes those that exist; then run the roll again")
+                format!(
+                    "unless a program is just starting it, `kubectl nm roll abort {name}` deletes those that exist; then run the roll \
+                     again"
+                )
             }
             Self::Running { name, skip, .. } if skip.is_empty() => format!(
                 "`kubectl nm roll pause {name}` pauses it; `kubectl nm roll resume {name} --take-over` takes it over"
@@ -318,13 +330,11 @@ impl Failure for RollError {
             Self::InMaintenance(nodes) => {
                 format!("leave them out, or run `kubectl nm stop {}` first", nodes.join(" "))
             }
-            Self::NoRecord { roll, maintenance, .. }
-            | Self::InvalidRecord { roll, maintenance, .. }
-            | Self::InvalidNode { roll, maintenance, .. } => {
+            Self::NoRecord { roll, maintenance, .. } => unreadable(roll, maintenance),
+            Self::InvalidRecord { roll, maintenance, .. } | Self::InvalidNode { roll, maintenance, .. } => {
                 format!(
-                    "`kubectl delete nm {maintenance}` takes it out of the roll; if it stays, remove its finalizer kubectl-nm.dev/roll \
-                     with `kubectl edit nm {maintenance}`. `kubectl nm roll abort {roll} --return` ends the roll, and returns all \
-                     of its nodes to service"
+                    "if a newer kubectl-nm runs the roll, use that version; otherwise, {}",
+                    unreadable(roll, maintenance)
                 )
             }
             Self::StaysPaused(name) | Self::PausedMeanwhile(name) | Self::HaltedMeanwhile { name, .. } => {

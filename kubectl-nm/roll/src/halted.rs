@@ -134,10 +134,14 @@ impl HaltedRoll {
                 "The log of the Job may show why. When nothing prevents it any more, continue the roll",
             ),
             None if unseen.is_some() => {
-                format!("Reboot node {node} unless it has rebooted, or power it on, then continue the roll")
+                format!(
+                    "Unless node {node} has rebooted or is still at work, reboot it or power it on; then continue the roll"
+                )
             }
             None if awaits_reboot => {
-                format!("Reboot node {node}, or power it on, then continue the roll")
+                format!(
+                    "Unless node {node} is still at work, reboot it or power it on; then continue the roll"
+                )
             }
             None => String::from("When nothing prevents it any more, continue the roll"),
         };

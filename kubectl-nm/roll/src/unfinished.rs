@@ -118,7 +118,9 @@ pub fn return_hint(roll: &str, nodes: &[&str]) -> String {
         _ => "them",
     };
     let stop = nodes.join(" ");
-    format!("`kubectl nm stop {stop}` or `kubectl nm roll abort {roll} --return` returns {them} to service")
+    format!(
+        "once the work is done, `kubectl nm roll abort {roll} --return` or `kubectl nm stop {stop}` returns {them} to service"
+    )
 }
 
 #[cfg(test)]
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(by_step(&[]), "");
         assert_eq!(
             return_hint("r", &["n1", "n2"]),
-            "`kubectl nm stop n1 n2` or `kubectl nm roll abort r --return` returns them to service"
+            "once the work is done, `kubectl nm roll abort r --return` or `kubectl nm stop n1 n2` returns them to service"
         );
     }
 }

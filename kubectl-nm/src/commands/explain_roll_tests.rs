@@ -184,11 +184,14 @@ fn a_node_that_has_not_rebooted_is_to_be_rebooted_before_its_roll_is_resumed() {
     let again = "The action of n1 runs again when the roll is resumed and the node is Ready, unless it has rebooted by then.\n";
     let unknown = "  Whether node n1 has rebooted since is not known, because it could not be read.\n";
     for (node, expected) in [
-        (Some(view("boot-0", "True")), "  Reboot node n1, or power it on, then continue the roll; or"),
+        (
+            Some(view("boot-0", "True")),
+            "  Unless node n1 is still at work, reboot it or power it on; then continue the roll; or",
+        ),
         (
             None,
             &*format!(
-                "{unknown}  Reboot node n1 unless it has rebooted, or power it on, then continue the roll; or"
+                "{unknown}  Unless node n1 has rebooted or is still at work, reboot it or power it on; then continue the roll; or"
             ),
         ),
     ] {

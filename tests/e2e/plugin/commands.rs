@@ -244,8 +244,8 @@ async fn suggested_commands_apply_to_the_same_cluster() {
     let node = installed.nodes().await[0].clone();
     let nobody = "--as=nobody";
     for (cluster, args, flags, command) in [
-        (&bare, &["status"][..], "", "`kubectl nm install --context=sandbox`"),
-        (&bare, &["version"], "", "`kubectl nm install --context=sandbox`"),
+        (&bare, &["status"][..], "", "`kubectl nm install --image IMAGE --context=sandbox`"),
+        (&bare, &["version"], "", "`kubectl nm install --image IMAGE --context=sandbox`"),
         (&bare, &["doctor"], "", "run `kubectl nm install --context=sandbox` to fix it"),
         (&installed, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
         (&installed, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),

@@ -58,7 +58,8 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
             "\nPDB {namespace}/cart needs 1, has 1.\n\
              The budget can never allow an eviction: minAvailable is 1, and it has 1 pod.\n  \
              Blocks {namespace}/{pod} for LONG\n  \
-             Let the Deployment replace its only pod before the pod leaves; unless it is granted already, this needs \
+             Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan {node} \
+             --surge` shows that); unless it is granted already, this needs \
              `kubectl nm install --grant surge`:\n    \
              kubectl patch nm {node} --type=merge -p '{{\"spec\":{{\"drain\":{{\"surge\":\"WhenBlocked\"}}}}}}'"
         )

@@ -140,7 +140,7 @@ async fn a_drain_that_times_out_halts() {
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
         "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this \
-         node); `kubectl nm roll abort expires --yes` aborts the roll"
+         node, which returns it to service as it is); `kubectl nm roll abort expires --yes` aborts the roll"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {

@@ -187,8 +187,10 @@ pub struct IncompleteOwner {
 pub struct Outage {
     /// The workload, and what it shows.
     pub workload: Workload,
-    /// The pods of it that left the node.
+    /// The pods of it that left the node, or do.
     pub left: Vec<StoppedPod>,
+    /// How many of these are still terminating.
+    pub terminating: usize,
     /// When its last pod was stopped on any node since the drain started.
     pub last_stopped: Timestamp,
     /// The pods that it has now, none of which is Ready, without those that terminate.

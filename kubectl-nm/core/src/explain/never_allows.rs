@@ -5,7 +5,7 @@ use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
-use crate::terminal::command_context::shell_quoted;
+use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
 /// A change of the budget with which it allows evictions.
@@ -281,7 +281,8 @@ impl Words<'_> {
                 "; unless it is granted already, this needs `kubectl nm install --grant surge`"
             }
         };
-        format!("{needs}{also}")
+        let plan = nm_command("kubectl", &format!("plan {} --surge", shell_quoted(self.node)));
+        format!(", if other nodes have room (`{plan}` shows that){needs}{also}")
     }
 
     /// The command that lets Deployments replace pods first in this maintenance.

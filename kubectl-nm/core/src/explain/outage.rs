@@ -221,6 +221,9 @@ impl Workload {
         if left.is_empty() || (self.unavailable_since.is_none() && left.iter().all(was_unready)) {
             return None;
         }
+        let exists =
+            |stopped: &&StoppedPod| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(&stopped.uid));
+        let terminating = left.iter().filter(exists).count();
         let is_own = |pod: &&Pod| {
             pod.metadata.namespace.as_ref() == Some(&self.namespace)
                 && owner_of(pod).as_ref() == Some(&self.owner)
@@ -236,7 +239,7 @@ impl Workload {
             pods.into_iter().partition(|pod| pod.metadata.deletion_timestamp.is_none());
         let pods = if staying.is_empty() && waits_for_pods { leaving } else { staying };
         let pods = pods.into_iter().map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
-        Some(Outage { workload: self, left, last_stopped, pods })
+        Some(Outage { workload: self, left, terminating, last_stopped, pods })
     }
 }
 
@@ -292,6 +295,19 @@ mod tests {
         assert_eq!(killing("web-1", "n1", 5, message).map(|pod| pod.uid), None);
     }
 
+    #[test]
+    fn a_pod_that_is_stopped_on_a_node_that_is_off_still_terminates() {
+        let pod = json!({"metadata": {"namespace": "shop", "name": "cart-0", "uid": "uid-cart-0",
+            "deletionTimestamp": time(6)}});
+        let found = |pods: &[Value]| {
+            let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
+            let outage =
+                set().outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &pods, |_| false).unwrap();
+            (outage.left.len(), outage.terminating)
+        };
+        assert_eq!((found(&[pod]), found(&[])), ((1, 1), (1, 0)));
+    }
+
     fn left(workload: Workload, stopped: &[StoppedPod], pods: &[Value], was_unready: bool) -> Option<usize> {
         let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
         let outage = workload.outage("n1", time(4), stopped, &pods, |_| was_unready)?;
@@ -322,7 +338,7 @@ mod tests {
         };
         let left = vec![stopped("web-6c4-bcdfg", "n1", 5)];
         let pods = pods.iter().map(read).collect();
-        Outage { workload: deployment(1, 0, 30), left, last_stopped: time(5), pods }.since()
+        Outage { workload: deployment(1, 0, 30), left, terminating: 0, last_stopped: time(5), pods }.since()
     }
 
     #[test]

@@ -154,6 +154,23 @@ impl<'a> Group<'a> {
         self.outages.iter().all(is_recent) && !self.ends.iter().any(|end| end.cause.is_stuck())
     }
 
+    /// That so many of its pods left the node, of which some are still terminating.
+    fn leaving(&self, all: usize, terminating: usize, node: &str) -> String {
+        let these = if self.outages.len() == 1 { "this workload" } else { "these workloads" };
+        let are = if terminating == 1 { "is" } else { "are" };
+        match all.saturating_sub(terminating) {
+            0 => format!("{} of {these} {are} terminating on {node}.", counted(terminating, "pod")),
+            left => {
+                let left = counted(left, "pod");
+                let rest = match terminating {
+                    0 => String::new(),
+                    rest => format!(", and {rest} more {are} terminating there"),
+                };
+                format!("{left} of {these} left {node} during the drain{rest}.")
+            }
+        }
+    }
+
     fn causes(&self) -> Vec<FirstCause> {
         self.ends.iter().map(|end| end.cause.clone()).collect()
     }
@@ -176,15 +193,14 @@ impl<'a> Group<'a> {
     ) -> Cause {
         let left: BTreeSet<&str> =
             self.outages.iter().flat_map(|outage| &outage.left).map(|pod| pod.uid.as_str()).collect();
-        let these = if self.outages.len() == 1 { "this workload" } else { "these workloads" };
-        let left = counted(left.len(), "pod");
+        let terminating: usize = self.outages.iter().map(|outage| outage.terminating).sum();
+        let of_workload = self.leaving(left.len(), terminating, node(maintenance));
         let down: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
         let is_down = match self.outages.as_slice() {
             [only] => format!("{}.", is_down(only)),
             _ => are_down(&down),
         };
-        let mut what =
-            vec![is_down.clone(), format!("{left} of {these} left {} during the drain.", node(maintenance))];
+        let mut what = vec![is_down.clone(), of_workload];
         let mut first: Option<Told> = None;
         let mut unseen = Vec::new();
         // It is over by itself only if each of its pods becomes Ready by itself.

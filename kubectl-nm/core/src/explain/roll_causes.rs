@@ -40,9 +40,8 @@ pub(super) fn left_by_roll(
         let node = shell_quoted(node(maintenance));
         let what = "so the node stays in maintenance";
         let mut cause = abandoned(roll, what, facts, kubectl);
-        cause.what.extend(paused);
         if !cause.passes() {
-            cause.advice.push_str(". Or return the node to service");
+            cause.advice.push_str(". Or return the node to service once its work is done");
             cause.commands.push(nm_command(kubectl, &format!("stop {node}")));
         }
         return Some(cause);
@@ -189,7 +188,14 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
         },
         None => abandoned_by_program(roll, format!("{nobody}."), status, kubectl),
     };
-    Cause { since: facts.rolls.last_sign(roll), ..cause }
+    let paused = pause_sentence(roll, &facts.rolls).filter(|_| !cause.passes());
+    let ends_pause = if paused.is_some() { ", which also ends the pause" } else { "" };
+    Cause {
+        what: cause.what.iter().cloned().chain(paused).collect(),
+        advice: format!("{}{ends_pause}", cause.advice),
+        since: facts.rolls.last_sign(roll),
+        ..cause
+    }
 }
 
 fn abandoned_by_program(roll: &str, what: String, status: String, kubectl: &str) -> Cause {
@@ -236,7 +242,11 @@ pub(super) fn offer_skip(
 ) {
     let Some(roll) = roll_name(maintenance) else { return };
     let Some(skip) = skip_of(maintenance, &facts.rolls, kubectl, now) else { return };
-    cause.advice = format!("{}. To continue roll {roll} without the node, skip it", cause.advice);
+    let ends_pause = if facts.rolls.is_paused(roll) { ", and the roll is no longer paused" } else { "" };
+    cause.advice = format!(
+        "{}. To continue roll {roll} without the node, skip it: it returns to service as it is{ends_pause}",
+        cause.advice
+    );
     cause.commands.push(skip);
 }
 
@@ -262,6 +272,18 @@ pub(super) fn suspended(
         is_planned && (paused.is_none() || is_stuck(roll)) && facts.rolls.is_abandoned(roll, now)
     }) {
         return abandoned(roll, "so the maintenance does not start", facts, kubectl);
+    }
+    if let Some((roll, who)) = roll.and_then(|roll| Some((roll, facts.rolls.aborted_by(roll)?)))
+        && is_planned
+    {
+        return Cause {
+            what: vec![format!("{who} aborted roll {roll}: the maintenance does not start.")],
+            since,
+            advice: String::from("To remove what is left of the roll, abort it again"),
+            commands: vec![roll_command("abort", roll, kubectl)],
+            outlook: Outlook::Passes,
+            ..Cause::default()
+        };
     }
     let what = match (is_planned, roll, runner) {
         (true, Some(roll), Some(who)) => {
@@ -364,6 +386,32 @@ mod tests {
         let planned = cause("", true, None);
         assert_eq!(planned.what, ["Nobody runs roll k2, so the maintenance does not start."]);
         assert_eq!((planned.passes(), planned.commands), (false, vec![status.into(), resume.into()]));
+    }
+
+    #[test]
+    fn a_planned_node_of_a_roll_that_somebody_has_aborted_does_not_start() {
+        let state = |more: Value| {
+            let mut object = with_status(
+                "n1",
+                json!({"phase": "Pending", "conditions": [{"type": "Suspended",
+                "status": "True", "reason": "Planned", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}]}),
+            );
+            object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
+            object.metadata.annotations = Some([(STATE.to_owned(), more.to_string())].into());
+            let mut facts = ClusterFacts::of_maintenances([&object]);
+            let stuck = RollJob::Stuck { words: STUCK.into(), is_image: true };
+            facts.roll_jobs.insert("k2".to_owned(), stuck);
+            suspended(&object, &facts, "kubectl", Timestamp::from_second(900).unwrap())
+        };
+        let aborted = state(json!({"revision": 2, "paused": true, "aborted": "ada@vm",
+            "runner": {"id": "x", "who": "ada@vm", "at": "1970-01-01T00:15:00Z"}}));
+        assert_eq!(aborted.what, ["ada@vm aborted roll k2: the maintenance does not start."]);
+        assert_eq!(aborted.commands, ["kubectl nm roll abort k2"]);
+        // What repairs the Job of a paused roll ends the pause.
+        let paused = state(json!({"revision": 2, "paused": true,
+            "pause": {"by": "bob@desk", "at": "1970-01-01T00:10:00Z"}}));
+        assert_eq!(paused.what.last().unwrap(), "bob@desk paused roll k2 at 1970-01-01 00:10:00 UTC.");
+        assert!(paused.advice.ends_with(", which also ends the pause"), "{paused:?}");
     }
 
     #[test]

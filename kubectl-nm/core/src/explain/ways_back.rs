@@ -18,6 +18,8 @@ pub(super) struct WaysBack {
     confirmations: BTreeMap<(String, String), Vec<String>>,
     /// The other nodes that are part of rolls, by roll.
     rolls: BTreeMap<String, Vec<String>>,
+    /// Those of the rolls that are paused.
+    paused: BTreeSet<String>,
     /// The nodes that are part of no roll, the explained one last.
     stoppable: Vec<String>,
     /// Whether somebody may work on one of these: the drain of the explained one has not ended.
@@ -43,6 +45,7 @@ impl WaysBack {
             waits: BTreeMap::new(),
             confirmations: BTreeMap::new(),
             rolls: BTreeMap::new(),
+            paused: BTreeSet::new(),
             stoppable: Vec::new(),
             may_be_worked_on: false,
             nodes: nodes.len(),
@@ -61,6 +64,8 @@ impl WaysBack {
             };
             nodes.push(node.clone());
         }
+        let is_paused = |roll: &&String| words.facts.rolls.is_paused(roll);
+        ways.paused = ways.rolls.keys().filter(is_paused).cloned().collect();
         ways.may_be_worked_on = ways.stoppable.iter().any(|node| node != words.node);
         ways
     }
@@ -100,8 +105,10 @@ impl WaysBack {
                 Some(format!("{free}{unless}"))
             }
             [] if self.none_returns() => {
-                let without =
-                    |(roll, nodes): (&String, &Vec<String>)| format!("roll {roll} without {}", one_of(nodes));
+                let without = |(roll, nodes): (&String, &Vec<String>)| {
+                    let paused = if self.paused.contains(roll) { ", which is paused," } else { "" };
+                    format!("roll {roll}{paused} without {}", one_of(nodes))
+                };
                 let rolls: Vec<String> = self.rolls.iter().map(without).collect();
                 Some(format!("continue {}", rolls.join(", or ")))
             }

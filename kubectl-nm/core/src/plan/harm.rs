@@ -8,7 +8,6 @@ use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
-use nm_shared::forecast::failing_jobs::FailingJobs;
 use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
@@ -16,8 +15,8 @@ use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
-use crate::args::duration::age;
 use crate::plan::deleted_claims::DeletedClaim;
+use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::leader::LeaderGap;
 use crate::plan::report::PlanReport;
 use crate::terminal::text::{Line, Style, counted, first_names};
@@ -39,12 +38,7 @@ pub enum Harm {
     /// No controller replaces these pods.
     Unmanaged(Vec<PodReference>),
     /// These Jobs count the evictions as failures, and have no further attempt left.
-    FailingJobs {
-        /// The Jobs.
-        jobs: Vec<PodReference>,
-        /// The seconds after the cordon when their pods are evicted, if they have not ended; none if that is at once.
-        after: Option<i64>,
-    },
+    FailingJobs(FailingJobs),
     /// No pod of these workloads is Ready until a replacement is.
     NoReadyPod(Vec<NamespacedWorkload>),
     /// The replacements of these pods fit on no other node.
@@ -104,10 +98,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.deleted_claims.iter().cloned().map(Harm::ClaimDeleted));
     harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
-    let FailingJobs { at_once, after } = &report.failing_jobs;
-    let at_once = Some((None, at_once)).filter(|(_, jobs)| !jobs.is_empty());
-    let failing = at_once.into_iter().chain(after.iter().map(|(seconds, jobs)| (Some(*seconds), jobs)));
-    harms.extend(failing.map(|(after, jobs)| Harm::FailingJobs { jobs: jobs.clone(), after }));
+    harms.extend(FailingJobs::of(&report.failing_jobs).map(Harm::FailingJobs));
     if !report.outages.is_empty() {
         harms.push(Harm::NoReadyPod(report.outages.clone()));
     }
@@ -280,10 +271,8 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
         match (known, &harm) {
             (Harm::EmptyDirData(pods), Harm::EmptyDirData(more))
             | (Harm::Unmanaged(pods), Harm::Unmanaged(more)) => return extend(pods, more),
-            (Harm::FailingJobs { jobs, after }, Harm::FailingJobs { jobs: more, after: same })
-                if after == same =>
-            {
-                return extend(jobs, more);
+            (Harm::FailingJobs(known), Harm::FailingJobs(more)) if known.after == more.after => {
+                return extend(&mut known.jobs, &more.jobs);
             }
             (Harm::NoReadyPod(workloads), Harm::NoReadyPod(more)) => return extend(workloads, more),
             (Harm::NoCapacity { unplaced, nodes }, Harm::NoCapacity { unplaced: more, nodes: of })
@@ -368,22 +357,7 @@ impl Harm {
                 ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
                 Grant::PodDeletion
             )),
-            Self::FailingJobs { jobs, after: Some(seconds) } => {
-                let (verb, they_run) =
-                    if jobs.len() == 1 { ("fails", "it runs") } else { ("fail", "they run") };
-                let line = bad(&format!("{} {verb} for good", counted(jobs.len(), "Job")));
-                let jobs = first_names(&texts(jobs));
-                line.and(format!(
-                    " (backoffLimit) if {they_run} for {} or longer after the cordon: {jobs}",
-                    age(*seconds)
-                ))
-            }
-            Self::FailingJobs { jobs, after: None } => {
-                let (verb, them) = if jobs.len() == 1 { ("fails", "it") } else { ("fail", "them") };
-                let line = bad(&format!("{} {verb} for good", counted(jobs.len(), "Job")));
-                let jobs = first_names(&texts(jobs));
-                line.and(format!(" (backoffLimit): {jobs}; --wait-for-completion lets {them} finish"))
-            }
+            Self::FailingJobs(failing) => failing.line(),
             Self::NoReadyPod(workloads) => {
                 let names: Vec<String> = workloads.iter().map(workload).collect();
                 let line = bad("no Ready pod").and(" until a replacement is Ready: ");
@@ -430,13 +404,7 @@ impl Harm {
                 json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})
             }
             Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
-            Self::FailingJobs { jobs, after } => {
-                let mut document = json!({"harm": "JobsFail", "jobs": jobs});
-                if let Some(seconds) = after {
-                    document["afterSeconds"] = json!(seconds);
-                }
-                document
-            }
+            Self::FailingJobs(failing) => failing.document(),
             Self::NoReadyPod(workloads) => {
                 let workloads: Vec<Value> = workloads
                     .iter()

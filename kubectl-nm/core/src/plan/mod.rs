@@ -9,6 +9,7 @@ pub mod cost;
 pub mod deleted_claims;
 pub mod document;
 pub(crate) mod eviction_dry_run;
+mod failing_jobs;
 mod growing_budgets;
 pub mod harm;
 pub mod leader;

@@ -239,7 +239,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
             Harm::NodeNotReady(_)
                 | Harm::ClaimDeleted(_)
                 | Harm::DeletionDenied
-                | Harm::FailingJobs { .. }
+                | Harm::FailingJobs(_)
                 | Harm::NoReadyPod(_)
                 | Harm::NoSchedulableNode(_)
         )

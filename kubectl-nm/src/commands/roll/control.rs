@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             messages,
             "node/n1 (Acting): its command has started\n\
-             hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; \
+             hint: once the work is done, `kubectl nm roll abort r --return --yes` or `kubectl nm stop n1` returns the node to service; \
              `kubectl nm roll resume r` finishes the command or the Job first\n"
         );
         let job = String::from("Job node-maintenance-rolls/nm-roll-r");
@@ -245,7 +245,7 @@ mod tests {
             done,
             format!("roll r aborted: 2 nodes stay in maintenance, unless {job} still runs the roll\n")
         );
-        assert!(messages.contains("`kubectl nm stop n1 n2 --yes` or "), "{messages}");
+        assert!(messages.contains(" or `kubectl nm stop n1 n2 --yes` returns them"), "{messages}");
     }
 
     /// Who finishes the node of a roll in the cluster, or of one on a computer. `answers`: its program does. `job`: what the API

@@ -149,7 +149,9 @@ pub(super) async fn run(
                         "`kubectl nm explain {}` shows why, and what to do",
                         shell_quoted(node)
                     ));
-                    format!(" (add --skip {node} to continue without this node)")
+                    format!(
+                        " (add --skip {node} to continue without this node, which returns it to service as it is)"
+                    )
                 }
             };
             let returned = match begun.as_slice() {

@@ -355,7 +355,9 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         };
         let unless_rebooted =
             runs_unless_rebooted(&left).map(|again| format!("; {again}")).unwrap_or_default();
-        let skip = status.off.as_ref().map(|node| format!("; with --skip {node}, without that node"));
+        let skip = status.off.as_ref().map(|node| {
+            format!("; with --skip {node}, without that node, which returns to service as it is")
+        });
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
         let begun: Vec<&str> = begun.map(RollNode::node).collect();

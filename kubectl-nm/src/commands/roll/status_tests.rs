@@ -182,7 +182,7 @@ fn an_aborted_roll_is_continued_only_if_something_is_left_of_it() {
     let left = "aborted by ada@laptop: nobody finishes the 1 node left";
     let hint = "hint: `kubectl nm roll resume r --yes` continues it\n";
     let returned = format!(
-        "hint: `kubectl nm stop n1` or `kubectl nm roll abort r --return --yes` returns the node to service; {}",
+        "hint: once the work is done, `kubectl nm roll abort r --return --yes` or `kubectl nm stop n1` returns the node to service; {}",
         hint.trim_start_matches("hint: ")
     );
     check(maintenance("Acting", false, &ours), left, &returned);

@@ -115,7 +115,12 @@ fn a_roll_that_returns_no_node_by_itself_is_continued_without_the_node() {
         ),
     ] {
         let found = cause(Some(&own), &others);
-        assert_eq!(found.advice, format!("Add a node, or continue roll par without {without}"), "{found:#?}");
+        let paused = if own["paused"] == true { ", which is paused," } else { "" };
+        assert_eq!(
+            found.advice,
+            format!("Add a node, or continue roll par{paused} without {without}"),
+            "{found:#?}"
+        );
         assert_eq!(found.commands, [&[STATUS], skips].concat());
     }
 }
@@ -200,7 +205,7 @@ fn a_node_for_which_somebody_has_to_confirm_is_confirmed_and_not_skipped() {
         (at_work(), format!("{confirm}; or add a node"), vec![STATUS]),
         (
             paused,
-            String::from("Add a node, or continue roll par without one of n2, n1"),
+            String::from("Add a node, or continue roll par, which is paused, without one of n2, n1"),
             vec![STATUS, "kubectl nm roll resume par --skip n2", "kubectl nm roll resume par --skip n1"],
         ),
     ] {

@@ -221,7 +221,7 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
         let facts = Box::pin(read_facts::read_wanted(&server, &wanted, facts, NOW.parse().unwrap())).await;
         explained(&object, &facts).remove(0).advice
     };
-    let surges = "Let the Deployment replace its only pod before the pod leaves";
+    let surges = "Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan n1 --surge` shows that)";
     let deployment = json!({"metadata": {"name": "web"}, "status": {}, "spec": {"replicas": 1, "strategy": {},
         "selector": {"matchLabels": {"app": "web"}}, "template": {}}});
     assert_eq!(advice(deployment.clone(), true).await, surges);
@@ -269,7 +269,7 @@ fn the_setting_that_replaces_one_pod_first_names_what_else_it_restarts() {
         let own = causes.iter().find(|cause| cause.pods == ["shop/web-0"]).unwrap();
         own.advice.clone()
     };
-    let replaces = "Let the Deployment replace its only pod before the pod leaves";
+    let replaces = "Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan n1 --surge` shows that)";
     let also = ". The setting is that of the whole drain: it also restarts pay/deploy/web";
     assert_eq!(advice(true), replaces.to_owned() + also);
     assert_eq!(advice(false), replaces);

@@ -37,6 +37,7 @@ pub(super) fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> Cluste
     let outage = Outage {
         workload: Workload::from(&parse::<Deployment>(&object)),
         left: vec![left("web-6c4-bcdfg"), left("web-6c4-bcdfh")],
+        terminating: 0,
         last_stopped: left("web-6c4-bcdfg").at,
         pods,
     };

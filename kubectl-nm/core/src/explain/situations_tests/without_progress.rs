@@ -48,9 +48,9 @@ fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_ne
     assert_eq!(surged[1].what[1], what);
     assert_eq!((surged[1].advice.as_str(), surged[1].commands.len()), ("", 0), "the budget stays as it is");
     assert_eq!(surged[0].advice, "Remove the timeout, and the drain continues");
-    let needs = "Let the Deployment replace its only pod before the pod leaves; this needs `kubectl nm install --grant surge` first";
+    let needs = "Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan n1 --surge` shows that); this needs `kubectl nm install --grant surge` first";
     assert_eq!(causes(Some(false))[1].advice, needs);
-    let unless = "Let the Deployment replace its only pod before the pod leaves; unless it is granted already, this needs `kubectl nm \
+    let unless = "Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan n1 --surge` shows that); unless it is granted already, this needs `kubectl nm \
                   install --grant surge`";
     assert_eq!(causes(None)[1].advice, unless);
     let tried = causes_with(Some(true), json!({"reason": "Unknown"}));
