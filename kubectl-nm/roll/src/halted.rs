@@ -120,7 +120,7 @@ impl HaltedRoll {
         what.extend(again_sentences(left));
         let kept = output.as_ref().map(|file| format!("The output of the command is in {}.", file.display()));
         what.extend(kept);
-        let awaits_reboot = left.iter().any(|left| left.awaits_reboot);
+        let awaits_reboot = left.iter().any(|left| left.awaits_reboot && left.node == node);
         let unseen = (awaits_reboot && self.is_unread).then(|| {
             format!("Whether node {node} has rebooted since is not known, because it could not be read.")
         });

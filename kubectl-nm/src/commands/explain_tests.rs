@@ -99,7 +99,7 @@ node/n1: Draining 0%: 3 pods remaining (1 terminating, 2 evicting), 4 gone, wait
 
 No pod is evicted yet: the maintenance waits for hook flush (owner: cache-team).
   Ongoing for 3m20s, since 2026-01-02T03:04:05Z.
-  The owner of the hook removes it when the work is done; to continue without the work, remove the annotation:
+  The owner of hook flush removes it when the work is done; to continue without the work, remove the annotation:
     kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-
 
 Nothing is blocked: the maintenance continues when the hooks are removed.

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::commands::status;
 use crate::install::difference::{is_changed, keep_white_space};
 use crate::install::error::SetupError;
-use crate::install::installation::{Installation, OWN_VERSION, is_older};
+use crate::install::installation::{Installation, OWN_VERSION, is_older, version_of};
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
 use crate::install::readiness;
@@ -363,13 +363,13 @@ fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Err
     if asked.max_unavailable.is_some() && installation.deployment.as_ref().is_some_and(is_flag) {
         return Err(SetupError::LimitIsFlag(installation.namespace.clone()).into());
     }
-    if asked.image.is_some() {
-        return Ok(());
+    // The version that is to run. An image without one in its tag replaces what is installed by something unknown.
+    let named = asked.image.as_deref().and_then(version_of).map(str::to_owned);
+    let version = named.or_else(|| installation.version());
+    if let Some(version) = version.filter(|version| is_older(OWN_VERSION, version)) {
+        return Err(SetupError::OlderPlugin { plugin: OWN_VERSION, version }.into());
     }
-    if let Some(installed) = installation.version().filter(|installed| is_older(OWN_VERSION, installed)) {
-        return Err(SetupError::OlderPlugin { plugin: OWN_VERSION, installed }.into());
-    }
-    if installation.deployment.is_some() {
+    if installation.deployment.is_some() || asked.image.is_some() {
         return Ok(());
     }
     let grants: Vec<&str> = asked.grants.iter().map(|grant| grant.as_str()).collect();

@@ -44,6 +44,30 @@ fn conflicts_are_reported_before_anything_changes() {
 }
 
 #[test]
+fn an_older_plugin_installs_no_newer_reconciler_and_changes_none() {
+    let of = |image: &str| {
+        let container = json!({"name": "reconciler", "image": image});
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+        Installation { deployment: Some(deployment), ..Installation::default() }
+    };
+    let refused = |installed: &Installation, line: &str| {
+        let refused = check_change(installed, &args(line).settings(None).unwrap()).err();
+        matches!(refused.as_ref().and_then(Error::above), Some(SetupError::OlderPlugin { .. }))
+    };
+    let (same, newer) = (of("r/nm-reconciler:0.1.0"), of("r/nm-reconciler:9.0.0"));
+    for (installed, line, expected) in [
+        (&same, "--grant surge", false),
+        (&same, "--image r/nm-reconciler:9.0.0", true),
+        (&Installation::default(), "--image r/nm-reconciler:v9.0.0", true),
+        (&newer, "--grant surge", true),
+        (&newer, "--image r/nm-reconciler:latest", true),
+        (&newer, "--image r/nm-reconciler:0.1.0", false),
+    ] {
+        assert_eq!(refused(installed, line), expected, "{line}");
+    }
+}
+
+#[test]
 fn a_setting_is_not_changed_where_nothing_is_installed() {
     let settings = |line: &str| args(line).settings(None).unwrap();
     let nowhere = Installation::default();

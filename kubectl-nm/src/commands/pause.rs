@@ -82,7 +82,7 @@ pub(crate) async fn run(
     let (left_out, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_left_out);
     for roll in roll_names(&left_out) {
         let count = left_out.iter().filter(|object| roll_name(object) == Some(roll)).count();
-        out.message(&Line::new(format!(
+        out.message_with_commands(&Line::new(format!(
             "{} {} planned by roll {roll}, and left out: `kubectl nm roll resume {roll}` continues the roll",
             counted(count, "node"),
             if count == 1 { "is" } else { "are" },
@@ -95,7 +95,7 @@ pub(crate) async fn run(
     }
     for object in todo.iter().filter(|_| !pause) {
         if let Some(roll) = roll_name(object) {
-            out.message(&Line::new(format!(
+            out.message_with_commands(&Line::new(format!(
                 "warning: node/{} is part of roll {roll}, whose gates and limit do not apply to it now; \
                  `kubectl nm roll resume {roll}` continues the roll",
                 node(object)

@@ -83,7 +83,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     let Found { maintenances, existing, idle, cordoned, hidden, warnings } =
         progress::during(out, message, Box::pin(find(&args, cluster))).await?;
     for warning in &warnings {
-        out.message(warning);
+        out.message_with_commands(warning);
     }
     for node in &idle {
         let line = Line::new(format!("node/{node} is not in maintenance"));
@@ -148,7 +148,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                 }
                 if deletion == Deletion::UnderWay {
                     for warning in stop_warnings::of(object, &rolls, cluster.kubectl()) {
-                        out.message(&warning);
+                        out.message_with_commands(&warning);
                     }
                 }
                 targets
@@ -163,7 +163,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         let message = || format!("asking {} who leads", cluster.server());
         let warning = progress::during(out, message, Box::pin(leader::warning(cluster, false))).await;
         if let Some(warning) = warning {
-            out.message(&warning);
+            out.message_with_commands(&warning);
         }
     }
     let exit = if args.wait && !targets.is_empty() {

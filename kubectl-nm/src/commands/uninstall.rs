@@ -115,7 +115,7 @@ pub(crate) async fn run(
         remove(object, args.timeout, cluster, out).await?;
     }
     for note in &plan.notes {
-        out.message(note);
+        out.message_with_commands(note);
     }
     out.finish()?;
     Ok(Exit::Done)

@@ -61,7 +61,10 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     {
         // If another installer configures the webhook, nm-reconciler has no permission that needs a limit.
         if !matches!(report.webhook_configuration, Ok(None)) {
-            found.push(named("policy", service_account::policy(&report.server, &report.policies, INSTALL)));
+            found.push(named(
+                "policy",
+                service_account::policy(&report.server, &report.policies, &install(report)),
+            ));
         }
         let grants = service_account::permissions(deployment, &report.maintenances, &report.grants);
         found.push(named("grants", grants));
@@ -74,19 +77,22 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
         let is_available = installed(report).is_some_and(is_available);
         found.iter_mut().filter(|found| found.check == "reconciler" || !is_available).for_each(excuse_start);
     }
-    let version = report.installation.as_ref().ok().and_then(Installation::version);
-    let newer = version.filter(|version| is_older(OWN_VERSION, version));
     for finding in &mut found {
-        if let (Some(newer), Some(remedy)) = (&newer, &mut finding.remedy)
-            && remedy.contains("kubectl nm install")
-        {
-            *remedy =
-                format!("first update the plugin, which is older than nm-reconciler {newer}; then {remedy}");
-        }
         finding.remedy =
             finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
     }
     found
+}
+
+/// What installs what is missing. An older plugin would set the rest back.
+fn install(report: &ClusterReport) -> String {
+    let version = report.installation.as_ref().ok().and_then(Installation::version);
+    match version.filter(|version| is_older(OWN_VERSION, version)) {
+        Some(newer) => {
+            format!("first update the plugin, which is older than nm-reconciler {newer}; then {INSTALL}")
+        }
+        None => INSTALL.to_owned(),
+    }
 }
 
 /// Whether nm-reconciler has just been started, scaled or updated, and shows no problem.
@@ -139,7 +145,7 @@ fn on_unready_node(report: &ClusterReport) -> Option<(&str, &str)> {
 
 fn crd(report: &ClusterReport) -> Fetched<Finding> {
     let Some(found) = read(&report.crd)? else {
-        return fail("the CRD of NodeMaintenance does not exist", INSTALL);
+        return fail("the CRD of NodeMaintenance does not exist", install(report));
     };
     let established = found["status"]["conditions"]
         .as_array()
@@ -156,7 +162,7 @@ fn crd(report: &ClusterReport) -> Fetched<Finding> {
         None => ok("the CRD of NodeMaintenance matches this version"),
         Some(field) => warn(
             format!("the CRD of NodeMaintenance comes from another version or operator: {field} differs"),
-            INSTALL,
+            install(report),
         ),
     }
 }
@@ -296,10 +302,10 @@ fn webhook(report: &ClusterReport, now: Timestamp) -> Fetched<Finding> {
         (Ok(ProbeResult::Admitted), _) if report.webhook_configuration == Ok(None) => {
             let what =
                 "no webhook is configured: invalid maintenances are detected only after they are created";
-            warn(what, INSTALL)
+            warn(what, install(report))
         }
         (Ok(ProbeResult::Admitted), _) => {
-            fail("it admits a maintenance of a node that does not exist", INSTALL)
+            fail("it admits a maintenance of a node that does not exist", install(report))
         }
         (Ok(ProbeResult::RefusedByOther(_)), _) if serving_operator(report).is_some() => {
             ok("the webhook of the medik8s operator works")
@@ -327,6 +333,10 @@ fn versions(report: &ClusterReport) -> Fetched<Finding> {
         return Err(Unavailable(format!("no replica runs {image}")));
     }
     match installation.version() {
+        Some(version) if is_older(OWN_VERSION, &version) => {
+            let older = format!("plugin {OWN_VERSION} is older than reconciler {version}");
+            warn(version_skew(OWN_VERSION, &version).unwrap_or(older), "update the plugin")
+        }
         Some(version) => match version_skew(OWN_VERSION, &version) {
             Some(warning) => {
                 warn(warning, "`kubectl nm install --image IMAGE` installs another version of nm-reconciler")

@@ -28,9 +28,9 @@ pub(crate) enum SetupError {
     LimitIsFlag(String),
 
     #[error(
-        "nm-reconciler {installed} is newer than this plugin ({plugin}), which would set the CRD and the permissions back"
+        "nm-reconciler {version} is newer than this plugin ({plugin}), whose CRD and permissions are older"
     )]
-    OlderPlugin { plugin: &'static str, installed: String },
+    OlderPlugin { plugin: &'static str, version: String },
 
     #[error("you lack permissions: {}", .0.join(", "))]
     MissingPermissions(Vec<String>),
@@ -78,7 +78,7 @@ impl Failure for SetupError {
                  {flags}`"
             ),
             Self::OlderPlugin { .. } => String::from(
-                "nothing was changed; update the plugin, or name the older image with --image to install that version",
+                "nothing was changed; update the plugin, or name an image of its version with --image to install that",
             ),
             Self::LimitIsFlag(namespace) => format!(
                 "nothing was changed; set it where the flag comes from, or with `kubectl -n {namespace} edit deployment \

@@ -71,6 +71,11 @@ impl Installation {
     }
 }
 
+/// The version in the tag of an image, if it has one.
+pub(crate) fn version_of(image: &str) -> Option<&str> {
+    tag(image).filter(|tag| is_version(tag)).map(|version| version.trim_start_matches('v'))
+}
+
 /// The tag of an image, if it has one. The port of a registry is not a tag.
 fn tag(image: &str) -> Option<&str> {
     let last = image.rsplit('/').next()?;

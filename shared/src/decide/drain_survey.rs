@@ -200,7 +200,7 @@ impl<'a> DrainSurvey<'a> {
     fn counts(&self, total_pods: i32, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
         let mut counts = PodCounts::default();
         let mut still_there = count(self.plan.given_up_since(counted_at));
-        let mut staying = 0;
+        let (mut staying, mut not_selected) = (0, 0);
         for (planned, standing) in &self.pods {
             *counts.of_mut(standing.state) += 1;
             let came_later = planned.pod.created.is_some_and(|created| created > counted_at);
@@ -210,9 +210,12 @@ impl<'a> DrainSurvey<'a> {
                 Verdict::Stay(StayReason::DaemonSet | StayReason::Mirror | StayReason::NotSelected)
             );
             staying += i32::from(is_left_alone && !came_later);
+            let is_not_selected = planned.verdict == Verdict::Stay(StayReason::NotSelected);
+            not_selected += i32::from(is_not_selected && !came_later);
         }
-        // More of them stay than at that time: `podSelector` has changed.
-        let spared = staying.saturating_sub(total_pods.saturating_sub(eviction_pods)).max(0);
+        // More of them stay than at that time, because `podSelector` has changed.
+        let stayed = total_pods.saturating_sub(eviction_pods).max(0);
+        let spared = staying.saturating_sub(stayed).clamp(0, not_selected);
         counts.gone = eviction_pods.saturating_sub(still_there).saturating_sub(spared).max(0);
         counts
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::drain::cordon_backoff::RecordonBackoff;
+use crate::drain::plan::DaemonSets;
 
 fn at(second: i64) -> Timestamp {
     now().checked_add(SignedDuration::from_secs(second)).unwrap()
@@ -84,4 +85,19 @@ fn pods_that_no_longer_have_to_leave_are_not_gone() {
     let status = drained.status.unwrap();
     assert_eq!(condition(&status, "Drained"), ("True", "Drained"));
     assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (2, 0, 100));
+}
+
+#[test]
+fn a_pod_of_a_daemon_set_that_is_scheduled_later_is_not_taken_for_one_that_should_leave() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": true});
+    let agent =
+        pod_named("agent", &json!({"creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [owner]}));
+    // Which DaemonSets exist is not known, so their pods stay.
+    let daemon_sets = Arc::new(DaemonSets { incomplete: true, ..DaemonSets::default() });
+    let seen = ClusterState { pods: Some(vec![agent]), daemon_sets, ..cordoned() };
+    let decision = decide(&begun, &seen, at(30));
+    let status = after(&begun, &decision).status.unwrap();
+    assert_eq!((status.pod_counts.staying, status.pod_counts.gone), (1, 2));
 }

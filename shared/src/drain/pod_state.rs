@@ -239,8 +239,8 @@ fn unrequested_state(attempt: &Attempt) -> PodState {
 pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     let termination = pod::termination(&planned.pod)?;
     let Termination { deadline, finalizers, .. } = termination;
-    let kept =
-        (!finalizers.is_empty()).then(|| ended_at(&termination, now).saturating_add(timeout_of(finalizers)));
+    let is_kept = !finalizers.is_empty() && is_confirmed(&termination);
+    let kept = is_kept.then(|| ended_at(&termination, now).saturating_add(timeout_of(finalizers)));
     let stuck = deadline.saturating_add(KUBELET_TIMEOUT);
     let changes = kept.into_iter().chain([stuck]).filter_map(Result::ok);
     changes.chain([deadline]).filter(|at| *at > now).min()
@@ -294,9 +294,8 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
     let Termination { deadline, grace_seconds, finalizers, .. } = *termination;
     let overdue = now.duration_since(deadline);
     let ended_at = ended_at(termination, now);
-    let is_kept = !finalizers.is_empty() && now.duration_since(ended_at) >= timeout_of(finalizers);
     let blocker = if !finalizers.is_empty() && is_confirmed(termination) {
-        if !is_kept {
+        if now.duration_since(ended_at) < timeout_of(finalizers) {
             return PodState::Terminating.into();
         }
         kept_by(finalizers)
@@ -306,8 +305,6 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         );
         let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
         Blocker::new(BlockReason::NodeNotReady, message).with(facts)
-    } else if is_kept {
-        kept_by(finalizers)
     } else if overdue > KUBELET_TIMEOUT {
         let timeout = KUBELET_TIMEOUT.as_secs();
         let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();

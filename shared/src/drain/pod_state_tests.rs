@@ -261,8 +261,12 @@ fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
     let held = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
     check(&held, true, "Terminating");
     let overdue = json!({"deletionTimestamp": "2026-01-01T00:59:55Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
-    check(&overdue, true, "Finalizers");
+    // No kubelet has confirmed that it ended, so its containers may still run.
+    check(&overdue, true, "Terminating");
     check(&overdue, false, "NodeNotReady");
+    let long_overdue = json!({"deletionTimestamp": "2026-01-01T00:40:00Z", "deletionGracePeriodSeconds": 30,
+        "finalizers": ["batch.kubernetes.io/job-tracking"]});
+    check(&long_overdue, true, "NotEnding");
     let ended = json!({"deletionTimestamp": "2026-01-01T00:59:55Z", "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]});
     check(&ended, true, "Finalizers");
     check(&ended, false, "Finalizers");

@@ -29,25 +29,28 @@ pub struct FailingJobs {
 
 /// The Jobs that a forecast makes fail, of those that are known.
 pub fn failing(forecast: &Forecast, jobs: &[Job]) -> FailingJobs {
-    // The pods of each that are evicted, and when the first one is: 0 is at once.
-    let mut evicted: BTreeMap<PodReference, (i32, i64)> = BTreeMap::new();
+    // When the pods of each are evicted: 0 is at once.
+    let mut evicted: BTreeMap<PodReference, Vec<i64>> = BTreeMap::new();
     for expected in &forecast.pods {
         if let (Some(job), Some(after)) = (pod::job(&expected.pod), evicted_after(expected)) {
             let namespace = pod::names(&expected.pod).namespace.to_owned();
             let of_job = PodReference { namespace, name: job.name.clone() };
-            let (count, first) = evicted.entry(of_job).or_insert((0, after));
-            (*count, *first) = (*count + 1, after.min(*first));
+            evicted.entry(of_job).or_default().push(after);
         }
     }
     let mut failing = FailingJobs::default();
-    for (name, (evicted, after)) in evicted {
+    for (name, mut evicted) in evicted {
         let job = jobs.iter().find(|job| pod::reference_in(&job.metadata) == name);
+        let Some(spec) = job.and_then(|job| job.spec.as_ref()) else { continue };
         let failed = job.and_then(|job| job.status.as_ref()?.failed).unwrap_or(0);
-        let spec = job.and_then(|job| job.spec.as_ref());
-        if spec.is_some_and(|spec| exceeds_limit(spec, failed.saturating_add(evicted))) {
-            let of_time =
-                if after == 0 { &mut failing.at_once } else { failing.after.entry(after).or_default() };
-            of_time.push(name);
+        evicted.sort_unstable();
+        // The first eviction that is one too many.
+        let mut counted = (failed.saturating_add(1)..).zip(evicted);
+        let fatal = counted.find(|(failures, _)| exceeds_limit(spec, *failures));
+        match fatal {
+            Some((_, 0)) => failing.at_once.push(name),
+            Some((_, after)) => failing.after.entry(after).or_default().push(name),
+            None => {}
         }
     }
     failing

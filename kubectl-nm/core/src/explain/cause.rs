@@ -10,7 +10,7 @@ use crate::terminal::text::counted;
 const MAX_EXAMPLES: usize = 3;
 
 /// What to consider before a node returns to service that was drained for somebody.
-pub(super) const UNLESS_WORKED_ON: &str = ", unless somebody works on it";
+pub(super) const UNLESS_WORKED_ON: &str = ", unless its machine is being worked on";
 
 /// One cause why a maintenance makes no progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -265,8 +265,8 @@ impl Words<'_> {
                 sentence(&self.unready(obstacle))
             )),
             advice: String::from(
-                "Find out why they are not Ready. If they may leave all the same, which members of a quorum may not, allow the \
-                 eviction of pods that are not Ready; the budget keeps protecting those that are",
+                "Find out why they are not Ready: members of a quorum must become Ready first. Otherwise, allow the eviction of pods \
+                 that are not Ready; the budget keeps protecting those that are",
             ),
             commands: commands.into_iter().chain(allow).collect(),
             passes: false,
@@ -329,7 +329,7 @@ impl Words<'_> {
         if self.budgets.len() == 1 { format!("The budget {one}") } else { format!("The budgets {several}") }
     }
 
-    fn describe_budgets(&self) -> Vec<String> {
+    pub(super) fn describe_budgets(&self) -> Vec<String> {
         self.each_budget(|namespace, budget| format!("-n {namespace} describe pdb {budget}"))
     }
 

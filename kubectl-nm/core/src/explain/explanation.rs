@@ -364,10 +364,10 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
             WaitReason::Completing.as_str()
         ),
         Some(until) => format!(
-            "The drain waits for pods to terminate on their own ({}), and evicts them {} {}.",
+            "The drain waits for pods to terminate on their own ({}), and evicts them at {}{}.",
             WaitReason::Completing.as_str(),
-            if is_held { "once nothing holds it any more, but not before" } else { "at" },
-            until.0
+            until.0,
+            if is_held { ", or once the hooks are removed, if that is later" } else { "" },
         ),
         None => format!(
             "The drain waits for pods to terminate on their own ({}).",

@@ -173,11 +173,23 @@ fn a_hook_keeps_the_pods_that_the_drain_waits_for_and_is_named_beside_missing_ac
         [
             "No access.",
             "No pod is evicted yet: the maintenance waits for hook backup (owner: ops).",
-            "The drain waits for pods to terminate on their own (Completing), and evicts them once nothing holds it any more, but \
-             not before 2026-01-02T04:00:00Z."
+            "The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:00:00Z, or once the \
+             hooks are removed, if that is later."
         ]
     );
     assert_eq!((found[2].advice.as_str(), found[2].commands.len()), ("Wait until the pods terminate", 0));
+    // Later, these pods are not listed any more.
+    object.spec.drain = serde_json::from_value(json!({"waitForCompletion": {"timeoutSeconds": 60}})).unwrap();
+    let status = object.status.as_mut().unwrap();
+    status.waiting_pods = None;
+    let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    status.conditions.push(serde_json::from_value(cordoned).unwrap());
+    let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
+    assert_eq!(
+        found[1].what[1],
+        "Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at 2026-01-02T03:05:05Z."
+    );
 }
 
 #[test]

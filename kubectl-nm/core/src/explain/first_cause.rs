@@ -229,7 +229,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
     }
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
-    let Ok(pods) = &guarded.pods else { return None };
+    let pods = guarded.pods.as_deref().unwrap_or_default();
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
         let never = NeverAllows {
             demand: demand(object),
@@ -243,11 +243,17 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
             with_one_pod: with_one_pod(pods),
             is_unmanaged: are_unmanaged(),
             manager: manager(object, pods),
+            are_pods_seen: guarded.pods.is_ok(),
             needs_ready: None,
             no_node: None,
             apart: Apart::Enough,
         };
-        return Some(FirstCause::NeverAllows(never).into());
+        // Whose pods these are decides what may be changed.
+        let unseen = guarded.pods.as_ref().err().cloned();
+        return Some(ChainEnd {
+            unseen: unseen.into_iter().collect(),
+            ..FirstCause::NeverAllows(never).into()
+        });
     }
     None
 }

@@ -48,19 +48,6 @@ impl Words<'_> {
             Demand::MinAvailablePercent(percent) => format!("minAvailable is {percent}"),
             Demand::MaxUnavailable(value) => format!("maxUnavailable is {value}"),
         };
-        if let Some(manager) = &never.manager {
-            return Told {
-                what: Some(format!("The budget allows no eviction as it is: {demand}, and it has {pods}.")),
-                advice: format!(
-                    "{manager} manages the budget or its pods, and may allow evictions by itself: find out what it waits for \
-                     before you change the budget"
-                ),
-                commands: self.each_budget(|namespace, _| {
-                    format!("-n {namespace} describe {}", shell_quoted(&manager.argument()))
-                }),
-                passes: false,
-            };
-        }
         let what = sentence(&format!("The budget can never allow an eviction: {demand}, and it has {pods}"));
         let what = match &never.no_node {
             Some(left) => {
@@ -81,6 +68,27 @@ impl Words<'_> {
                 advice: String::new(),
                 commands: Vec::new(),
                 passes: true,
+            };
+        }
+        if let Some(manager) = &never.manager {
+            return Told {
+                what: Some(format!("The budget allows no eviction as it is: {demand}, and it has {pods}.")),
+                advice: format!(
+                    "{manager} manages the budget or its pods, and may allow evictions by itself: find out what it waits for \
+                     before you change the budget"
+                ),
+                commands: self.each_budget(|namespace, _| {
+                    format!("-n {namespace} describe {}", shell_quoted(&manager.argument()))
+                }),
+                passes: false,
+            };
+        }
+        if !never.are_pods_seen {
+            return Told {
+                what: Some(what),
+                advice: "Find out whose pods it guards before you change anything".into(),
+                commands: self.describe_budgets(),
+                passes: false,
             };
         }
         let (advice, commands) = match &never.no_node {

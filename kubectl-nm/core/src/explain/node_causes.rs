@@ -154,43 +154,62 @@ pub(super) fn held(
         ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
     let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
-    let (advice, command) = match (roll_name(maintenance), removable.len()) {
+    let (advice, commands) = match (roll_name(maintenance), removable.as_slice()) {
         _ if hold.hooks.is_empty() => (
             String::from("Evictions start then; this shows them"),
-            nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance)))),
+            vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
         ),
-        (Some(roll), 0) => {
+        (Some(roll), []) => {
             let is_going_on = matches!(
                 facts.rolls.standing(roll, now),
                 Some(RollStanding::Running(_) | RollStanding::Ending(_))
             );
-            let advice = if is_going_on {
-                format!("Wait until roll {roll} has run its --before action; see how far it is")
+            let status = roll_command("status", roll, kubectl);
+            if is_going_on {
+                let wait = format!("Wait until roll {roll} has run its --before action; see how far it is");
+                (wait, vec![status])
             } else {
-                format!("Roll {roll} removes its hook once its --before action is done; see how far it is")
-            };
-            (advice, roll_command("status", roll, kubectl))
+                (
+                    format!(
+                        "Roll {roll} removes its hook once its --before action is done: see how far it is, then continue the roll, \
+                         or abort it"
+                    ),
+                    vec![status, roll_command("resume", roll, kubectl), roll_command("abort", roll, kubectl)],
+                )
+            }
         }
-        (_, count) => {
-            let whose = if count == 1 {
-                "The owner of the hook removes it"
-            } else {
-                "The owners of the hooks remove them"
+        (_, hooks) => {
+            let whose = match hooks {
+                [only] => format!("The owner of hook {} removes it", only.name),
+                _ => String::from("The owners of the hooks remove them"),
             };
             (
                 format!("{whose} when the work is done; to continue without the work, remove the annotation"),
-                remove_hooks(maintenance, &removable, domain, kubectl),
+                vec![remove_hooks(maintenance, hooks, domain, kubectl)],
             )
         }
     };
+    let completion = completion_ended(maintenance, now).filter(|_| !ends && !hold.hooks.is_empty());
+    let completion = completion.map(|at| {
+        format!("Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at {at}.")
+    });
     Some(Cause {
-        what: vec![format!("{what}: the maintenance waits for {hold}.")],
+        what: [format!("{what}: the maintenance waits for {hold}.")].into_iter().chain(completion).collect(),
         since: Some(hold.since.0),
         advice,
-        commands: vec![command],
+        commands,
         outlook: Outlook::Passes,
         ..Cause::default()
     })
+}
+
+/// When the time ended in which pods may terminate on their own; none if it has not, or if there is no such time.
+fn completion_ended(maintenance: &NodeMaintenance, now: Timestamp) -> Option<Timestamp> {
+    let limit = maintenance.spec.drain.as_ref()?.wait_for_completion.as_ref()?.timeout_seconds;
+    let paused = status(maintenance).paused_seconds.unwrap_or(0);
+    let after = SignedDuration::from_secs(limit.saturating_add(paused));
+    let at = cordoned_since(maintenance)?.checked_add(after).ok()?;
+    (limit > 0 && at <= now).then_some(at)
 }
 
 /// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its

@@ -28,6 +28,8 @@ pub struct NeverAllows {
     /// What manages it or its pods, if that is no kind of Kubernetes itself: it may allow evictions by itself, once its data is
     /// safe, for example.
     pub manager: Option<Owner>,
+    /// Whether its pods could be read.
+    pub are_pods_seen: bool,
     /// What its pods need before it allows an eviction with another number; none if enough of them are Ready.
     pub needs_ready: Option<NeedsReady>,
     /// Why its pod cannot be replaced on another node, if that is known.
@@ -97,9 +99,11 @@ pub(super) fn demand(object: &PodDisruptionBudget) -> Demand {
 /// What manages a budget or the pods that it guards, other than Kubernetes itself.
 pub(super) fn manager(object: &PodDisruptionBudget, pods: &[Pod]) -> Option<Owner> {
     let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
-    let of_budget = || Some(Owner::of(metadata::controller(owners).or(owners.first())?, None));
-    let is_other = |owner: &Owner| matches!(owner.kind(), OwnerKind::Other { .. });
-    of_budget().or_else(|| pods.iter().filter_map(owner_of).find(is_other))
+    let of_budget = metadata::controller(owners).map(|owner| Owner::of(owner, None));
+    // The kinds of the core group, such as a ConfigMap, manage nothing.
+    let is_other =
+        |owner: &Owner| matches!(owner.kind(), OwnerKind::Other { group, .. } if !group.is_empty());
+    of_budget.into_iter().chain(pods.iter().filter_map(owner_of)).find(is_other)
 }
 
 /// The Deployments that these pods are of, each with a pod; none if some are of something else.

@@ -63,7 +63,8 @@ impl Question<'_> {
     }
 
     fn print_harms(&self, out: &mut Output) {
-        self.harms.iter().chain(self.slow).chain(self.unknown).for_each(|line| out.wrapped_message(line));
+        let lines = self.harms.iter().chain(self.slow).chain(self.unknown);
+        lines.for_each(|line| out.wrapped_message_with_commands(line));
     }
 
     fn sentence(&self) -> String {

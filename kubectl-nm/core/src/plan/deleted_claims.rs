@@ -44,15 +44,16 @@ impl DeletedClaim {
     }
 
     pub(super) fn line(&self) -> Line {
-        let line = Line::new(format!("claim {} is being deleted, and ", self.claim));
+        let pods: Vec<String> = self.pods.iter().map(ToString::to_string).collect();
+        let line =
+            Line::new(format!("claim {} of {} is being deleted, and ", self.claim, first_names(&pods)));
         let (removed, when) = match self.is_retained {
             Some(true) => ("is removed", "once no pod uses it, but its volume is retained"),
             Some(false) => ("is removed with its data", "once no pod uses it"),
             None => ("is removed", "once no pod uses it; whether its volume is retained is not known"),
         };
         let line = line.with(Style::Bad, removed).and(format!(" {when}"));
-        let pods: Vec<String> = self.pods.iter().map(ToString::to_string).collect();
-        line.and(format!("; replacements wait until there is another one: {}", first_names(&pods)))
+        line.and("; replacements wait for another claim")
     }
 
     pub(super) fn document(&self) -> Value {
@@ -88,14 +89,13 @@ mod tests {
         let shown = |policy: Option<&str>, deleted: &str| {
             planned(policy, deleted).into_iter().find(|line| line.contains("being deleted"))
         };
-        let lost = "claim shop/data is being deleted, and is removed with its data once no pod uses it; replacements wait until \
-             there is another one: shop/db-0";
+        let lost = "claim shop/data of shop/db-0 is being deleted, and is removed with its data once no pod uses it; replacements wait for another claim";
         assert_eq!(shown(Some("Delete"), "data").as_deref(), Some(lost));
-        let retained = "claim shop/data is being deleted, and is removed once no pod uses it, but its volume is retained; \
-                        replacements wait until there is another one: shop/db-0";
+        let retained = "claim shop/data of shop/db-0 is being deleted, and is removed once no pod uses it, but its volume is retained; \
+                        replacements wait for another claim";
         assert_eq!(shown(Some("Retain"), "data").as_deref(), Some(retained));
-        let unknown = "claim shop/data is being deleted, and is removed once no pod uses it; whether its volume is retained is not \
-                       known; replacements wait until there is another one: shop/db-0";
+        let unknown = "claim shop/data of shop/db-0 is being deleted, and is removed once no pod uses it; whether its volume is retained is not \
+                       known; replacements wait for another claim";
         assert_eq!(shown(None, "data").as_deref(), Some(unknown));
         assert_eq!(shown(Some("Delete"), "other"), None);
     }

@@ -203,18 +203,28 @@ impl Output {
         let _ = self.messages.write(&format!("{} ", harmless(text)));
     }
 
-    /// Prints a line on stderr, with the connection flags inserted into its commands in backticks.
+    /// Prints a line on stderr.
     pub fn message(&mut self, line: &Line) {
         // The command continues without readers of its messages.
-        let _ = self.messages.line(&line.with_flags(&self.flags));
+        let _ = self.messages.line(line);
+    }
+
+    /// Prints a line of our own words on stderr, with the connection flags inserted into its commands in backticks. Words of others
+    /// stay as they are.
+    pub fn message_with_commands(&mut self, line: &Line) {
+        self.message(&line.with_flags(&self.flags));
     }
 
     /// The same, broken between words where the terminal is narrower.
+    pub fn wrapped_message_with_commands(&mut self, line: &Line) {
+        self.wrapped_message(&line.with_flags(&self.flags));
+    }
+
+    /// Prints a line on stderr, broken between words where the terminal is narrower.
     pub fn wrapped_message(&mut self, line: &Line) {
-        let line = line.with_flags(&self.flags);
         match columns(false) {
             Some(columns) => line.wrapped(columns).iter().for_each(|line| self.message(line)),
-            None => self.message(&line),
+            None => self.message(line),
         }
     }
 
@@ -233,8 +243,12 @@ impl Output {
     ///
     /// As [`Self::data`].
     pub fn wrapped_data(&mut self, line: &Line) -> Result<(), StdoutError> {
+        self.broken_data(line, columns(true))
+    }
+
+    fn broken_data(&mut self, line: &Line, columns: Option<usize>) -> Result<(), StdoutError> {
         let line = line.with_flags(&self.flags);
-        match columns(true) {
+        match columns {
             Some(columns) => line.wrapped(columns).iter().try_for_each(|line| self.data(line)),
             None => self.data(&line),
         }
@@ -244,7 +258,7 @@ impl Output {
     pub fn advise(&mut self, advice: &str) {
         let advice =
             if self.can_prompt { advice.to_owned() } else { command_context::with_confirmation(advice) };
-        self.message(&Line::new(advice));
+        self.message_with_commands(&Line::new(advice));
     }
 
     /// Prints a message with the prefix `error:`.
@@ -477,11 +491,15 @@ mod tests {
         out.flags = String::from(" --context=c");
         let line = Line::new("then `kubectl -n shop get pods`, or `kubectl nm status`");
         let expected = "then `kubectl --context=c -n shop get pods`, or `kubectl nm status --context=c`\n";
-        out.message(&line);
+        out.message_with_commands(&line);
         out.data_with_commands(&line).unwrap();
-        out.wrapped_data(&line).unwrap();
+        out.broken_data(&line, Some(200)).unwrap();
+        out.broken_data(&line, None).unwrap();
         assert_eq!(captured.messages(), expected);
-        assert_eq!(captured.data(), [expected, expected].concat());
+        assert_eq!(captured.data(), expected.repeat(3));
+        // What others have written is shown as it is.
+        out.message(&line);
+        assert!(captured.messages().ends_with("`kubectl -n shop get pods`, or `kubectl nm status`\n"));
     }
 
     #[test]

@@ -284,7 +284,7 @@ fn no_pod_of_an_open_node_is_to_be_deleted_while_a_hook_holds_the_drain() {
     status["hold"] = json!({"since": now(), "hooks": [{"name": "db", "owner": "dba"}]});
     let held = with_status("worker-07", status);
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(held))));
-    assert!(model.remedy().unwrap().1.advice.starts_with("The owner of the hook removes it"));
+    assert!(model.remedy().unwrap().1.advice.starts_with("The owner of hook db removes it"));
     press(&mut model, KeyCode::Down);
     press(&mut model, KeyCode::Up);
     let (_, remedy) = model.remedy().unwrap();

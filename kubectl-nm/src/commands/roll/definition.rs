@@ -30,7 +30,7 @@ pub(super) async fn check_definition(
         drain.autoscalers = Autoscalers::Ignore;
     }
     start::start(cluster, &wanted[0], true).await?;
-    out.message(&Line::new(format!(
+    out.message_with_commands(&Line::new(format!(
         "Autoscalers may remove the nodes of this roll: the CRD of NodeMaintenance in this cluster has no \
          {AUTOSCALERS}. \
          Update it with `kubectl nm install`."

@@ -458,6 +458,14 @@ fn a_budget_that_an_operator_manages_is_not_to_be_changed_before_it_is_known_why
         .map(|name| edited(ready(name, "n1"), "/metadata/ownerReferences", owner("PodSet")));
     let of_pods =
         Situation { budget: min_available(json!(3), (3, 3, 3)), pods: pods.to_vec(), ..Situation::default() };
+    let config =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "chart", "uid": "u", "controller": true}]);
+    let of_chart = Situation {
+        budget: edited(min_available(json!(3), (3, 3, 3)), "/metadata/ownerReferences", config),
+        ..Situation::default()
+    };
+    let [cause] = <[Cause; 1]>::try_from(of_chart.causes()).unwrap();
+    assert!(cause.what[1].starts_with("The budget can never allow an eviction"), "{cause:#?}");
     for (situation, manager) in [(of_budget, "database"), (of_pods, "podset")] {
         let causes = situation.causes();
         let [cause] = causes.as_slice() else { panic!("{causes:#?}") };

@@ -254,7 +254,7 @@ fn the_node_that_is_explained_is_the_last_to_be_returned_to_service() {
     let cause = only(situation.causes());
     assert_eq!(
         cause.advice,
-        "Add a node, or return one of these nodes to service, unless somebody works on it"
+        "Add a node, or return one of these nodes to service, unless its machine is being worked on"
     );
     assert_eq!(cause.commands, ["kubectl nm stop n2", "kubectl nm stop n3", STOP]);
 }
@@ -299,7 +299,7 @@ fn a_replacement_that_lacks_resources_or_its_volume_elsewhere_can_return_to_the_
     let apart = only(apart.causes());
     assert!(
         apart.advice.ends_with(
-            "; or return a node to service on which the pods may fit, unless somebody works on it"
+            "; or return a node to service on which the pods may fit, unless its machine is being worked on"
         ),
         "{apart:#?}"
     );

@@ -88,7 +88,9 @@ fn of_nodes_beside_those_of_a_roll_one_can_be_returned() {
     let others = [("n2", drained(), Some(&at_work())), ("n3", drained(), None)];
     let found = cause(Some(&at_work()), &others);
     assert!(
-        found.advice.ends_with("; or add a node, or return n3 to service, unless somebody works on it"),
+        found
+            .advice
+            .ends_with("; or add a node, or return n3 to service, unless its machine is being worked on"),
         "{found:#?}"
     );
     assert_eq!(found.commands, [STATUS, "kubectl nm stop n3"]);
@@ -233,7 +235,7 @@ fn a_roll_that_was_aborted_returns_the_nodes_that_its_program_finishes() {
         ),
         (
             failed,
-            "Add a node, or return one of these nodes to service, unless somebody works on it",
+            "Add a node, or return one of these nodes to service, unless its machine is being worked on",
             ["kubectl nm stop n2", "kubectl nm stop n1"],
         ),
     ] {
@@ -423,7 +425,7 @@ fn a_node_that_can_be_stopped_beside_one_that_its_roll_returns_is_in_the_advice(
     let causes = explained(&own, &facts);
     let cause = causes.iter().find(|cause| cause.commands.contains(&STATUS.to_owned())).unwrap();
     assert!(cause.commands.contains(&"kubectl nm stop n3".to_owned()), "{causes:#?}");
-    let stop = "; or return a node to service on which the pods may fit, unless somebody works on it; or wait until roll par is done with n2";
+    let stop = "; or return a node to service on which the pods may fit, unless its machine is being worked on; or wait until roll par is done with n2";
     assert!(cause.advice.contains(stop), "{causes:#?}");
 }
 

@@ -126,7 +126,7 @@ fn a_pending_pod_with_a_local_volume_returns_with_its_node() {
     );
     assert_eq!(
         cause.advice,
-        "To make the pod available again, stop the maintenance, unless somebody works on it"
+        "To make the pod available again, stop the maintenance, unless its machine is being worked on"
     );
     assert_eq!(cause.commands, ["kubectl nm stop n2"]);
 }
