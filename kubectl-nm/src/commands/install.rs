@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::commands::status;
 use crate::install::difference::{is_changed, keep_white_space};
 use crate::install::error::SetupError;
-use crate::install::installation::{Installation, OWN_VERSION, is_older, version_of};
+use crate::install::installation::{Installation, OWN_VERSION, is_older, version_of, version_skew};
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
 use crate::install::readiness;
@@ -363,13 +363,14 @@ fn check_change(installation: &Installation, asked: &Settings) -> Result<(), Err
     if asked.max_unavailable.is_some() && installation.deployment.as_ref().is_some_and(is_flag) {
         return Err(SetupError::LimitIsFlag(installation.namespace.clone()).into());
     }
-    // The version that is to run. An image without one in its tag replaces what is installed by something unknown.
-    let named = asked.image.as_deref().and_then(version_of).map(str::to_owned);
-    let version = named.or_else(|| installation.version());
-    if let Some(version) = version.filter(|version| is_older(OWN_VERSION, version)) {
+    // Who names an image, decides about the version.
+    if asked.image.is_some() {
+        return Ok(());
+    }
+    if let Some(version) = installation.version().filter(|version| is_older(OWN_VERSION, version)) {
         return Err(SetupError::OlderPlugin { plugin: OWN_VERSION, version }.into());
     }
-    if installation.deployment.is_some() || asked.image.is_some() {
+    if installation.deployment.is_some() {
         return Ok(());
     }
     let grants: Vec<&str> = asked.grants.iter().map(|grant| grant.as_str()).collect();
@@ -393,7 +394,18 @@ fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
         Some(image) if asked.image.is_none() && *image != default => {
             vec![Line::new(format!("Keeping the image {image}; choose another with --image."))]
         }
-        Some(_) => Vec::new(),
+        Some(image) => {
+            let is_skewed = |version: &&str| {
+                is_older(OWN_VERSION, version) && version_skew(OWN_VERSION, version).is_some()
+            };
+            let newer = version_of(image).filter(is_skewed);
+            let warn = |version| {
+                Line::new(format!(
+                    "warning: nm-reconciler {version} gets the CRD and the permissions of this older plugin ({OWN_VERSION})"
+                ))
+            };
+            newer.map(warn).into_iter().collect()
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn conflicts_are_reported_before_anything_changes() {
 }
 
 #[test]
-fn an_older_plugin_installs_no_newer_reconciler_and_changes_none() {
+fn an_older_plugin_changes_no_newer_reconciler_unless_the_image_is_named() {
     let of = |image: &str| {
         let container = json!({"name": "reconciler", "image": image});
         let deployment = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
@@ -57,10 +57,8 @@ fn an_older_plugin_installs_no_newer_reconciler_and_changes_none() {
     let (same, newer) = (of("r/nm-reconciler:0.1.0"), of("r/nm-reconciler:9.0.0"));
     for (installed, line, expected) in [
         (&same, "--grant surge", false),
-        (&same, "--image r/nm-reconciler:9.0.0", true),
-        (&Installation::default(), "--image r/nm-reconciler:v9.0.0", true),
+        (&same, "--image r/nm-reconciler:9.0.0", false),
         (&newer, "--grant surge", true),
-        (&newer, "--image r/nm-reconciler:latest", true),
         (&newer, "--image r/nm-reconciler:0.1.0", false),
     ] {
         assert_eq!(refused(installed, line), expected, "{line}");
@@ -123,6 +121,10 @@ fn the_image_is_reported_unless_it_is_given() {
     assert!(noted(None, None)[0].contains("is not published"));
     assert!(noted(None, Some("r/nm:1"))[0].contains("r/nm:1"));
     assert_eq!(noted(Some("r/nm:2"), Some("r/nm:2")), Vec::<String>::new());
+    assert_eq!(noted(Some("r/nm:0.1.9"), Some("r/nm:0.1.9")), Vec::<String>::new());
+    let warning =
+        "warning: nm-reconciler 9.0.0 gets the CRD and the permissions of this older plugin (0.1.0)";
+    assert_eq!(noted(Some("r/nm:9.0.0"), Some("r/nm:9.0.0")), [warning]);
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Failure for SetupError {
                  {flags}`"
             ),
             Self::OlderPlugin { .. } => String::from(
-                "nothing was changed; update the plugin, or name an image of its version with --image to install that",
+                "nothing was changed; update the plugin, or name the image with --image to install these",
             ),
             Self::LimitIsFlag(namespace) => format!(
                 "nothing was changed; set it where the flag comes from, or with `kubectl -n {namespace} edit deployment \

@@ -84,7 +84,10 @@ async fn a_node_whose_action_failed_stays_in_maintenance_when_its_roll_is_aborte
     let done = "planned maintenance deleted\nroll ended aborted: 1 node stays in maintenance\n";
     assert!(aborted.stdout.ends_with(done), "{aborted:?}");
     assert!(aborted.stderr.contains(&format!("node/{node} (Acting): its command failed\n")), "{aborted:?}");
-    assert!(aborted.stderr.contains(&format!("hint: `kubectl nm stop {node}` or ")), "{aborted:?}");
+    assert!(
+        aborted.stderr.contains(&format!(" or `kubectl nm stop {node}` returns the node")),
+        "{aborted:?}"
+    );
     let status = plugin(&cluster, &["roll", "status", "ended"]).await.ok();
     assert!(
         status.stdout.contains(", aborted by ")
