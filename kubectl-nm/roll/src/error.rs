@@ -358,8 +358,8 @@ impl Failure for RollError {
                      same file); on a terminal, you are asked"
                 )
             }
-            Self::OtherAction { .. } => String::from(
-                "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort`) and start a new one",
+            Self::OtherAction { name, .. } => format!(
+                "the action of a roll cannot be changed: abort the roll (`kubectl nm roll abort {name}`) and start a new one"
             ),
             Self::NoTerminal => String::from("run it on a terminal, or without --confirm"),
             Self::ResumeNeedsTerminal(name) => format!(

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
-use nm_core::error::Error;
 use nm_core::error::exit::Exit;
+use nm_core::error::{Change, Error};
 use nm_core::format::{self, OutputFormat};
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
@@ -396,7 +396,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             node: node(object).to_owned(),
             differences: format!("it has no hook {}", missing.name),
             remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
-            continues: false,
+            change: Change::Settings,
         });
     }
     if object.spec.suspend != args.suspend {
@@ -406,7 +406,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             node: node(object).to_owned(),
             differences: differences.to_owned(),
             remedy: format!("kubectl nm {command} {}{}", node(object), cluster.flags()),
-            continues: false,
+            change: Change::Settings,
         });
     }
     Ok(())

@@ -61,7 +61,8 @@ async fn start_and_stop_print_a_line_for_each_node() {
         &format!("node/{b} maintenance started\n"),
         &format!(
             "error: node \"{a}\" is already in maintenance, but reason is \"kernel\" and not \"disk\"\n\
-             hint: `kubectl patch nm {a} --type=merge -p '{{\"spec\":{{\"reason\":\"disk\"}}}}'` changes it\n"
+             hint: somebody else may have started it and work on the node: agree with them, or \
+             `kubectl patch nm {a} --type=merge -p '{{\"spec\":{{\"reason\":\"disk\"}}}}'` replaces the reason\n"
         ),
     );
     let name = run(&["start", a, "-o", "name"]).await;

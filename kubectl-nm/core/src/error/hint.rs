@@ -6,7 +6,7 @@ use kube::core::Status;
 use nm_shared::cluster::admission_webhook;
 use nm_shared::cluster::refusal::Refusal;
 
-use crate::error::{Error, UnreachableCause, roll_hint, silent_webhook};
+use crate::error::{Change, Error, UnreachableCause, roll_hint, silent_webhook};
 use crate::terminal::command_context::shell_quoted;
 
 /// What to do if the value of a flag was taken for a node.
@@ -81,10 +81,16 @@ impl Error {
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
                  delete the existing one, which returns its node to service"
             ),
-            Self::Differs { remedy, continues, .. } => {
-                let then = if *continues { "; the drain then continues, without a time limit" } else { "" };
-                format!("`{remedy}` changes it{then}")
-            }
+            Self::Differs { remedy, change, .. } => match change {
+                // Two people who give different reasons may want different things.
+                Change::Reason => format!(
+                    "somebody else may have started it and work on the node: agree with them, or `{remedy}` replaces the reason"
+                ),
+                Change::Settings => format!("`{remedy}` changes it"),
+                Change::FailedDrain => {
+                    format!("`{remedy}` changes it; the drain then continues, without a time limit")
+                }
+            },
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")

@@ -32,6 +32,17 @@ const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io";
 /// The reason that kube sets if the body of a refusal is not a Status, for example because a proxy sent it.
 pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 
+/// What changes if a maintenance gets other settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The reason alone.
+    Reason,
+    /// Settings.
+    Settings,
+    /// Settings of a drain that has failed by its time limit, and continues with them.
+    FailedDrain,
+}
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -195,8 +206,8 @@ pub enum Error {
         differences: String,
         /// The command that changes them.
         remedy: String,
-        /// Whether a drain that has failed by its time limit continues with them.
-        continues: bool,
+        /// What the command changes.
+        change: Change,
     },
 
     /// These nodes are not in maintenance.

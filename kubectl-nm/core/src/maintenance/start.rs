@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{Change, Error};
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::{State, has_timed_out, hold, kept_by_roll, node, suspend};
 use crate::terminal::command_context::shell_quoted;
@@ -67,8 +67,12 @@ impl StartRequest {
             differences.push(difference(&format!("drain.{field}"), &is, &wanted));
             drain.insert(field.to_owned(), wanted);
         }
-        let continues = !drain.is_empty() && has_failed_by_timeout(existing);
-        if continues {
+        let change = match drain.is_empty() {
+            true => Change::Reason,
+            false if has_failed_by_timeout(existing) => Change::FailedDrain,
+            false => Change::Settings,
+        };
+        if change == Change::FailedDrain {
             // Otherwise the drain would not continue: its time limit has passed.
             drain.entry("timeoutSeconds").or_insert(json!(0));
         }
@@ -87,7 +91,7 @@ impl StartRequest {
                 shell_quoted(&existing.name_any()),
                 shell_quoted(&patch)
             ),
-            continues,
+            change,
         })
     }
 }
@@ -308,7 +312,8 @@ mod tests {
             "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\""
         );
         let hint = differs.hint().unwrap();
-        let command = hint.strip_prefix('`').and_then(|hint| hint.strip_suffix("` changes it")).unwrap();
+        assert!(hint.starts_with("somebody else may have started it"), "{hint}");
+        let command = hint.split('`').nth(1).unwrap();
         let patch = "{\"spec\":{\"reason\":\"it's the kernel\"}}";
         assert_eq!(
             shlex::split(command).unwrap(),

@@ -112,7 +112,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
             vec![blocker.message.trim_end_matches('.').to_owned()]
         }
     };
-    if matches!(forecast.fate, PodOutcome::Surges(_)) && has_no_node(forecast, report) {
+    if is_replaced_nowhere(forecast, report) {
         parts.push(String::from(
             "but its replacement fits on no other node, and the rollout waits until it does",
         ));
@@ -136,7 +136,11 @@ fn run_by(pod: &DrainPod) -> Option<String> {
 }
 
 /// Whether the replacement of a pod fits on no other node, as far as that is estimated.
-fn has_no_node(forecast: &PodForecast, report: &PlanReport) -> bool {
+/// Whether a pod is to be replaced first, and its replacement fits on no other node.
+fn is_replaced_nowhere(forecast: &PodForecast, report: &PlanReport) -> bool {
+    if !matches!(forecast.fate, PodOutcome::Surges(_)) {
+        return false;
+    }
     let reference = pod::reference(&forecast.pod);
     let unplaced = report.capacity.iter().flat_map(|capacity| &capacity.unplaced);
     unplaced.flat_map(|group| &group.pods).any(|pod| *pod == reference)
@@ -273,7 +277,11 @@ fn verdict(report: &PlanReport) -> Line {
         true => (Style::Good, "Nothing would block the drain"),
         false => (Style::Busy, "As far as is known, nothing would block the drain"),
     };
+    let mut pods = report.forecast.iter().flat_map(|forecast| &forecast.pods);
     let lack = match &report.capacity {
+        _ if pods.any(|pod| is_replaced_nowhere(pod, report)) => {
+            ", but pods that are to be replaced first stay until their replacements fit on other nodes"
+        }
         Some(capacity) if !capacity.unplaced.is_empty() => {
             ", but other nodes do not have the capacity for all pods"
         }

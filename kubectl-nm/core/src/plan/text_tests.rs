@@ -20,12 +20,13 @@ fn a_pod_that_would_be_replaced_first_needs_a_node_for_its_replacement() {
         let mut report = report(&["n1"], None, snapshot, &[]);
         let forecast = &mut report.forecast.as_mut().unwrap().pods[0];
         forecast.fate = PodOutcome::Surges(ReplacedBy::Restart);
-        details(&report.forecast.as_ref().unwrap().pods[0], &report)
+        (details(&report.forecast.as_ref().unwrap().pods[0], &report), verdict(&report).to_string())
     };
     let restarted = "its Deployment is restarted, and replaces all of its pods before they leave";
-    assert_eq!(words("web"), restarted);
+    assert_eq!(words("web"), (restarted.to_owned(), String::from("Nothing would block the drain.")));
     let waits = "; but its replacement fits on no other node, and the rollout waits until it does";
-    assert_eq!(words("gpu"), restarted.to_owned() + waits);
+    let stay = "Nothing would block the drain, but pods that are to be replaced first stay until their replacements fit on other nodes.";
+    assert_eq!(words("gpu"), (restarted.to_owned() + waits, stay.to_owned()));
 }
 
 #[test]

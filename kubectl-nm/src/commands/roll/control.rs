@@ -154,8 +154,17 @@ fn begun(node: &RollNode, roll: &Roll) -> String {
     let mut actions = steps.filter_map(|step| Some((step, node.record.action_of(step)?)));
     let Some((step, action)) = actions.next() else { return String::from("its drain has ended") };
     let what = if roll.settings.runs_command(step) { "command" } else { "Job" };
-    let has_failed = matches!(action.state, ActionState::Failed(_) | ActionState::JobFailed(_));
-    format!("its {what} {}", if has_failed { "failed" } else { "has started" })
+    let flag = match step {
+        Step::Preparing => "--before ",
+        Step::Finishing => "--after ",
+        _ => "",
+    };
+    let state = match action.state {
+        ActionState::Running => "has started",
+        ActionState::Succeeded | ActionState::Disconnected => "has run",
+        ActionState::Failed(_) | ActionState::JobFailed(_) => "failed",
+    };
+    format!("its {flag}{what} {state}")
 }
 
 /// Ends a roll whose records cannot be read: all of its nodes return to service.
