@@ -81,16 +81,7 @@ impl Error {
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
                  delete the existing one, which returns its node to service"
             ),
-            Self::Differs { remedy, change, .. } => match change {
-                // Two people who give different reasons may want different things.
-                Change::Reason => format!(
-                    "somebody else may have started it and work on the node: agree with them, or `{remedy}` replaces the reason"
-                ),
-                Change::Settings => format!("`{remedy}` changes it"),
-                Change::FailedDrain => {
-                    format!("`{remedy}` changes it; the drain then continues, without a time limit")
-                }
-            },
+            Self::Differs { remedy, change, .. } => differs(remedy, *change),
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")
@@ -125,6 +116,20 @@ impl Error {
                 return None;
             }
         })
+    }
+}
+
+/// What changes the settings of a maintenance to those that were asked for.
+fn differs(remedy: &str, change: Change) -> String {
+    match change {
+        // Two people who give different reasons may want different things.
+        Change::Reason => format!(
+            "somebody else may have started it and work on the node: agree with them, or `{remedy}` replaces the reason"
+        ),
+        Change::Settings => format!("`{remedy}` changes it"),
+        Change::FailedDrain => {
+            format!("`{remedy}` changes it; the drain then continues, without a time limit")
+        }
     }
 }
 
