@@ -15,10 +15,15 @@ fn at(second: u64) -> SteadyTime {
 
 /// A budget that guards all pods, of which so many of five are healthy and four have to be.
 fn budget(healthy: i32, conditions: &Value) -> Arc<Budget> {
+    budget_of(5, healthy, conditions)
+}
+
+/// The same of so many expected pods. Of four, it can never allow an eviction.
+fn budget_of(expected: i32, healthy: i32, conditions: &Value) -> Arc<Budget> {
     let object: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": {"namespace": "ns", "name": "guard", "resourceVersion": "1"}, "spec": {"selector": {}},
         "status": {"currentHealthy": healthy, "desiredHealthy": 4,
-            "disruptionsAllowed": (healthy - 4).max(0), "expectedPods": 5, "conditions": conditions},
+            "disruptionsAllowed": (healthy - 4).max(0), "expectedPods": expected, "conditions": conditions},
     }))
     .unwrap();
     Arc::new(Budget::from(&object))
@@ -118,10 +123,33 @@ fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
         "lastTransitionTime": now()}]);
     let now_changed = |budget| states(&guarded(left(budget).moving(at(100), true, None), 100));
     assert_eq!(now_changed(budget(4, &failed)), (0, 2));
-    let object = json!({"metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": 4, "desiredHealthy": 5, "expectedPods": 5}});
-    let object: PodDisruptionBudget = serde_json::from_value(object).unwrap();
-    assert_eq!(now_changed(Arc::new(Budget::from(&object))), (0, 2));
+    assert_eq!(now_changed(budget_of(4, 4, &json!([]))), (0, 2));
+}
+
+#[test]
+fn a_budget_whose_evicted_pods_have_no_replacements_yet_blocks_once_nothing_has_moved_for_a_while() {
+    // It counts the pods that exist, and the owner has not created the next one.
+    let evicted_until = left(budget_of(4, 4, &json!([]))).moving(at(0), false, Some(at(100)));
+    assert_eq!(states(&guarded(evicted_until.clone(), 100)), (2, 0));
+    assert_eq!(states(&guarded(evicted_until.clone(), 129)), (2, 0));
+    assert_eq!(states(&guarded(evicted_until, 130)), (0, 2));
+    // The leader that evicted them is not the one that decides now.
+    let counts = |second| {
+        let first_seen = left(budget_of(4, 4, &json!([]))).moving(at(0), false, None);
+        status_of(&reported_as_waiting(), &guarded(first_seen, second)).pod_counts
+    };
+    assert_eq!((counts(1).waiting, counts(1).blocked), (1, 1));
+    assert_eq!((counts(31).waiting, counts(31).blocked), (0, 2));
+    // It came closer to an eviction, and was then changed.
+    let changed = left(budget_of(4, 4, &json!([]))).moving(at(100), true, None);
+    let counts = status_of(&reported_as_waiting(), &guarded(changed, 101)).pod_counts;
+    assert_eq!((counts.waiting, counts.blocked), (0, 2));
+}
+
+/// A maintenance of which a leader has reported that pod `a` waits for its budget.
+fn reported_as_waiting() -> NodeMaintenance {
+    maintenance(&json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2, "waitingPods": [
+        {"namespace": "ns", "name": "a", "reason": "BudgetTurn", "since": "2026-01-01T00:50:00Z"}]}}))
 }
 
 #[test]
@@ -136,10 +164,7 @@ fn a_leader_that_does_not_know_when_a_budget_moved_relies_on_what_it_shows() {
     assert_eq!(states(&guarded(first_seen(&unready(300)), 1)), (0, 2), "it has been exhausted for long");
     assert_eq!(states(&guarded(first_seen(&json!([])), 1)), (0, 2));
     // The leader before this one has seen it move.
-    let waiting = maintenance(
-        &json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2, "waitingPods": [
-        {"namespace": "ns", "name": "a", "reason": "BudgetTurn", "since": "2026-01-01T00:50:00Z"}]}}),
-    );
+    let waiting = reported_as_waiting();
     let counts = |second| status_of(&waiting, &guarded(first_seen(&unready(300)), second)).pod_counts;
     assert_eq!((counts(1).waiting, counts(1).blocked), (1, 1));
     assert_eq!((counts(31).waiting, counts(31).blocked), (0, 2));

@@ -66,7 +66,7 @@ pub struct BudgetBlock {
     pub budget: BudgetKey,
     /// How the API server refuses.
     pub refusal: BudgetRefusal,
-    /// What moves the budget; none if it does not allow the eviction even when all its pods are healthy.
+    /// What moves the budget; none if nothing does until somebody changes it.
     pub motion: Option<BudgetMotion>,
     /// The number of pods that are to be evicted before, of those that wait for the same budget.
     pub ahead: usize,
@@ -100,6 +100,7 @@ impl RemainingBudget {
             // Otherwise, what is in flight only asks whether the budget is exhausted indeed.
             in_flight: in_flight > 0 && budget.allowed() > 0,
             last_change: budget.last_change(),
+            never: budget.is_unsatisfiable(),
             ..BudgetMotion::default()
         };
         Self { allowed, answer: answer.cloned(), asked, motion, budget }
@@ -117,16 +118,9 @@ impl RemainingBudget {
         BudgetBlock {
             budget: self.budget.version().key.clone(),
             refusal: self.refusal(),
-            motion: Some(self.motion).filter(|_| self.may_allow_later()),
+            motion: Some(self.motion).filter(|motion| !motion.never || self.budget.is_counted()),
             ahead: 0,
         }
-    }
-
-    /// Whether it may allow an eviction without being changed. One that requires all existing pods may count more once those are
-    /// replaced whose evictions it has allowed.
-    fn may_allow_later(&self) -> bool {
-        let awaits_replacements = self.motion.busy_until.is_some() && self.budget.is_counted();
-        awaits_replacements || !self.budget.is_unsatisfiable()
     }
 
     fn refusal(&self) -> BudgetRefusal {

@@ -14,23 +14,6 @@ fn carts(allowed: i32) -> Budgets {
     Budgets::from_objects(&[object("cart", &cart(), allowed)])
 }
 
-#[test]
-fn a_budget_whose_evicted_pods_have_no_replacements_yet_is_not_blocked_at_once() {
-    // It counts the pods that exist, and the owner has not created the next one.
-    let status =
-        json!({"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2});
-    let mut object = object("cart", &cart(), 0);
-    object.status = serde_json::from_value(status).unwrap();
-    let budget = Arc::new(Budget::from(&object));
-    let motion = |busy_until: Option<SteadyTime>| {
-        let left = RemainingBudget::of(budget.clone(), None, 0, []);
-        left.moving(SteadyTime::default(), false, busy_until).block().motion
-    };
-    assert_eq!(motion(None), None);
-    let gone = SteadyTime::default().after(std::time::Duration::from_secs(1));
-    assert_eq!(motion(Some(gone)).and_then(|motion| motion.busy_until), Some(gone));
-}
-
 fn carts_after(allowed: i32, in_flight: i32, answer: Option<(&str, BudgetUse)>) -> Budgets {
     let budget = Arc::new(Budget::from(&object("cart", &cart(), allowed)));
     Budgets::from_iter([RemainingBudget::of(budget, None, in_flight, answer)])

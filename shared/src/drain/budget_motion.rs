@@ -22,12 +22,20 @@ pub struct BudgetMotion {
     pub in_flight: bool,
     /// When it last changed, as it shows itself.
     pub last_change: Option<Timestamp>,
+    /// Whether it allows no eviction even with all of its pods healthy. It counts only those that exist, so that may pass once
+    /// evicted pods have been replaced.
+    pub never: bool,
 }
 
 impl BudgetMotion {
     /// How much longer a pod waits for the budget before it counts as blocked, `limit` after the last motion; zero if that is
-    /// over. A pod that `waited` when this program began to watch the budget waits on.
+    /// over. A pod that `waited` when this program began to watch the budget waits on, even if the budget never allows an eviction
+    /// as it is: another program may have evicted the pods that are to be replaced.
     pub fn left(&self, limit: Duration, waited: bool, steady_now: SteadyTime, now: Timestamp) -> Duration {
+        let inherited = waited && !self.has_changed;
+        if self.never && self.busy_until.is_none() && !inherited {
+            return Duration::ZERO;
+        }
         if self.in_flight {
             return limit;
         }
