@@ -50,17 +50,19 @@ pub(super) fn follow(model: &mut Model, is_tick: bool) -> Option<Effect> {
         }
     }
     let Model { background, fleet, .. } = model;
+    // Looking for the maintenance of each node would go through all of them each time.
+    let maintenances = fleet.maintenances_by_node();
     let is_shown = |node: &str| wanted.contains(node) || panel.as_deref() == Some(node);
     for known in background.iter_mut().filter(|known| !wanted.contains(&known.name)) {
         // Nothing reports whether it is current.
         known.health.clear();
         if !is_shown(&known.name) {
-            known.keep_gone(fleet.maintenance_of(&known.name).map(AsRef::as_ref));
+            known.keep_gone(maintenances.get(known.name.as_str()).map(|object| &***object));
         }
     }
     background.retain(|known| {
-        let is_in_maintenance = || fleet.maintenance_of(&known.name).is_some();
-        is_shown(&known.name) || (known.pods.rows.total() > 0 && is_in_maintenance())
+        let is_in_maintenance = maintenances.contains_key(known.name.as_str());
+        is_shown(&known.name) || (known.pods.rows.total() > 0 && is_in_maintenance)
     });
     for node in &wanted {
         model.background.get(node);
