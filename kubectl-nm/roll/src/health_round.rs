@@ -1,6 +1,6 @@
 //! What a round of health checks reads: each object once, however many nodes it matters to.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use nm_shared::cluster::metadata;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::record::{DisturbedKind, DisturbedObject};
+use crate::record::{DisturbedKind, DisturbedObject, Health};
 
 /// What was read, and what is being read. Errors are not kept.
 type Reads<K, V> = RefCell<BTreeMap<K, Rc<OnceCell<V>>>>;
@@ -38,9 +38,9 @@ pub(crate) struct Workloads(Rc<Reads<String, Option<DisturbedObject>>>);
 pub(crate) struct Round<'a> {
     cluster: &'a Cluster,
     workloads: Workloads,
-    problems: Reads<DisturbedObject, Option<String>>,
+    health: Reads<DisturbedObject, Option<Health>>,
+    lacking_pods: Reads<DisturbedObject, Option<bool>>,
     budgets: Reads<String, Rc<Vec<PodDisruptionBudget>>>,
-    lacks_permission: Cell<bool>,
 }
 
 impl<'a> Round<'a> {
@@ -49,46 +49,40 @@ impl<'a> Round<'a> {
         Self {
             cluster,
             workloads,
-            problems: RefCell::default(),
+            health: RefCell::default(),
+            lacking_pods: RefCell::default(),
             budgets: RefCell::default(),
-            lacks_permission: Cell::new(false),
         }
     }
 
-    /// Whether the user had no permission for one of the reads, so that something may not be healthy without being seen.
-    pub(crate) fn lacks_permission(&self) -> bool {
-        self.lacks_permission.get()
-    }
-
-    /// None if the user has no permission to read it.
-    pub(crate) fn if_permitted<T>(&self, read: Result<T, Error>) -> Result<Option<T>, Error> {
-        let read = if_permitted(read)?;
-        if read.is_none() {
-            self.lacks_permission.set(true);
-        }
-        Ok(read)
-    }
-
-    /// Why an object is not healthy; none if it is. What was deleted meanwhile, and what the user may not read any more, cannot
-    /// recover.
-    pub(crate) async fn problem(&self, one: &DisturbedObject) -> Result<Option<String>, Error> {
+    /// The health of an object; none if the user has no permission to read it. What was deleted meanwhile cannot recover.
+    pub(crate) async fn health(&self, one: &DisturbedObject) -> Result<Option<Health>, Error> {
         let read = async {
-            let found = self.if_permitted(objects::get(self.cluster, &one.reference()).await)?.flatten();
-            Ok(found.and_then(|object| one.problem(&object)))
+            let found = if_permitted(self.object(one).await)?;
+            Ok(found.map(|object| health_of(one, object.as_ref())))
         };
-        once(&self.problems, one.clone(), read).await
+        once(&self.health, one.clone(), read).await
+    }
+
+    /// Whether a DaemonSet exists that lacks pods on nodes that it selects; none if the user has no permission to read it.
+    pub(crate) async fn lacks_pods(&self, set: &DisturbedObject) -> Result<Option<bool>, Error> {
+        let read = async {
+            let found = if_permitted(self.object(set).await)?;
+            Ok(found.map(|set| set.is_some_and(|set| set_lacks_pods(&set))))
+        };
+        once(&self.lacking_pods, set.clone(), read).await
     }
 
     /// The object of this name; none if it does not exist.
-    pub(crate) async fn object(&self, one: &DisturbedObject) -> Result<Option<Value>, Error> {
+    async fn object(&self, one: &DisturbedObject) -> Result<Option<Value>, Error> {
         objects::get(self.cluster, &one.reference()).await
     }
 
-    /// The pods of a node, as far as the user may list them.
-    pub(crate) async fn pods(&self, node: &str) -> Result<Vec<Pod>, Error> {
+    /// The pods of a node; none if the user has no permission to list them.
+    pub(crate) async fn pods(&self, node: &str) -> Result<Option<Vec<Pod>>, Error> {
         let which = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let api = Api::<Pod>::all(self.cluster.client());
-        Ok(self.if_permitted(self.cluster.list(&api, "pods", &which).await)?.unwrap_or_default())
+        if_permitted(self.cluster.list(&api, "pods", &which).await)
     }
 
     /// The budgets of a namespace, as far as the user may list them.
@@ -96,7 +90,7 @@ impl<'a> Round<'a> {
         let read = async {
             let api: Api<PodDisruptionBudget> = Api::namespaced(self.cluster.client(), namespace);
             let listed = self.cluster.list(&api, "poddisruptionbudgets.policy", &ListParams::default()).await;
-            let listed = self.if_permitted(listed)?.unwrap_or_default();
+            let listed = if_permitted(listed)?.unwrap_or_default();
             for budget in &listed {
                 self.note(namespace, budget);
             }
@@ -112,9 +106,9 @@ impl<'a> Round<'a> {
             namespace: namespace.to_owned(),
             name: budget.name_any(),
         };
-        let problem = one.problem(&json!(budget));
-        let read = || Rc::new(OnceCell::new_with(Some(problem)));
-        self.problems.borrow_mut().entry(one).or_insert_with(read);
+        let health = health_of(&one, Some(&json!(budget)));
+        let read = || Rc::new(OnceCell::new_with(Some(Some(health))));
+        self.health.borrow_mut().entry(one).or_insert_with(read);
     }
 
     /// The workload of a pod: that of its `ReplicaSet`, if that has one.
@@ -130,8 +124,19 @@ impl<'a> Round<'a> {
                 serde_json::from_value(set["metadata"]["ownerReferences"].clone()).unwrap_or(Vec::new());
             Ok(controller(&owners, &namespace).map(|(workload, _)| workload).or(Some(owner.clone())))
         };
-        Ok(self.if_permitted(once(&self.workloads.0, uid, read).await)?.flatten())
+        Ok(if_permitted(once(&self.workloads.0, uid, read).await)?.flatten())
     }
+}
+
+fn health_of(one: &DisturbedObject, object: Option<&Value>) -> Health {
+    object.and_then(|object| one.problem(object)).map_or(Health::Healthy, Health::Waiting)
+}
+
+fn set_lacks_pods(set: &Value) -> bool {
+    let number = |path: &str| set.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+    let is_processed = number("/status/observedGeneration") >= number("/metadata/generation");
+    let scheduled = number("/status/currentNumberScheduled");
+    !is_processed || scheduled < number("/status/desiredNumberScheduled")
 }
 
 /// The workload that controls an object, and its uid.

@@ -1,8 +1,10 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use futures::future::join_all;
 use nm_core::client::cluster::Cluster;
-use nm_core::testing::fake_server::{cluster, failure};
-use serde_json::json;
+use nm_core::testing::fake_server::{cluster, failure, slow_cluster};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::health_round::Workloads;
@@ -43,7 +45,7 @@ async fn checked(pods: Vec<Value>, set: (u16, Value)) -> Health {
         _ => list("Pod", &pods),
     });
     let round = Round::new(&cluster, &Workloads::default());
-    daemon_sets(&round, "n1", &[disturbed(DisturbedKind::DaemonSet, "agent")]).await.unwrap()
+    daemon_sets(&round, "n1", &[disturbed(DisturbedKind::DaemonSet, "agent")]).await.unwrap().health
 }
 
 fn daemon_set_with(wanted: i64, scheduled: i64) -> (u16, Value) {
@@ -144,7 +146,7 @@ async fn a_workload_of_another_api_group_is_not_read_as_one_of_apps() {
 }
 
 async fn recovered(cluster: &Cluster, one: DisturbedObject) -> Health {
-    recovery(&Round::new(cluster, &Workloads::default()), &[one], &[]).await.unwrap().0
+    recovery(&Round::new(cluster, &Workloads::default()), &[one], &[]).await.unwrap().health
 }
 
 #[tokio::test]
@@ -191,7 +193,7 @@ async fn what_was_not_healthy_is_read_alone_until_it_is_and_then_everything_is_r
             json!({"spec": {"replicas": 2}, "status": {"availableReplicas": available, "readyReplicas": 2}});
         let (cluster, requests) = cluster(move |_, _| (200, object("Deployment", "web", &status)));
         let round = Round::new(&cluster, &Workloads::default());
-        let (health, ill) = recovery(&round, &both, ill).await.unwrap();
+        let NodeCheck { health, ill, .. } = recovery(&round, &both, ill).await.unwrap();
         assert_eq!(requests.lock().unwrap().len(), reads);
         (health == Health::Healthy, ill)
     };
@@ -261,22 +263,99 @@ async fn who_looks_at_a_halted_roll_reads_the_health_of_its_nodes_as_far_as_that
         let roll = roll_with(record, step);
         let (cluster, _) = cluster(move |_, _| answer.clone());
         let found: Vec<Health> =
-            probe(&cluster, &roll, now).await.into_iter().map(|one| one.health).collect();
+            probe(&cluster, &roll, None, now).await.into_iter().map(|one| one.health).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{step}");
     }
 }
 
+#[tokio::test]
+async fn a_probe_reads_each_object_once_and_reports_what_it_has_found_even_if_other_reads_are_forbidden() {
+    let now: Timestamp = "2026-01-02T03:07:25Z".parse().unwrap();
+    let workload = |kind: &str, name: &str| json!({"kind": kind, "namespace": "ops", "name": name});
+    let (web, db) = (workload("Deployment", "web"), workload("StatefulSet", "db"));
+    let (seen, hidden) = (workload("DaemonSet", "agent"), workload("DaemonSet", "hidden"));
+    let (cluster, requests) = cluster(|_, path| match path.rsplit('/').next().unwrap() {
+        "web" => (200, object("Deployment", "web", &json!({"spec": {"replicas": 1}, "status": {}}))),
+        "pods" => list("Pod", &[pod("agent-1", ("DaemonSet", "agent"), false)]),
+        other => failure(403, "Forbidden", other),
+    });
+    let nodes = [
+        ("n1", "Recovering", json!([web])),
+        ("n2", "Recovering", json!([db, web])),
+        ("n3", "Recovering", json!([db])),
+        ("n4", "Checking", json!([hidden, seen])),
+        ("n5", "Checking", json!([hidden])),
+    ];
+    let halted = json!({"revision": 2, "halt": {"node": "n1", "message": "m", "at": "2026-01-02T03:04:05Z"}});
+    let roll = roll_of(&halted, &nodes);
+    let why = |problem: &str| Health::Waiting(problem.to_owned());
+    let deployment = why("Deployment ops/web has 0 of 1 replicas available");
+    let expected = [
+        ("n1", deployment.clone()),
+        ("n2", deployment),
+        // Whether the other DaemonSet still has to have a pod there is not known.
+        ("n4", why("the pod of DaemonSet ops/agent is not Ready")),
+    ];
+    let found = async |only: Option<&str>| {
+        let found = probe(&cluster, &roll, only, now).await;
+        found.into_iter().map(|one| (one.node, one.health)).collect::<Vec<_>>()
+    };
+    let expected = expected.map(|(node, health)| (node.to_owned(), health));
+    assert_eq!(found(None).await, expected);
+    let reads = |name: &str| {
+        let requests = requests.lock().unwrap();
+        requests.iter().filter(|request| request.contains(&format!("/{name}"))).count()
+    };
+    assert_eq!((reads("web"), reads("db"), reads("hidden")), (1, 1, 1));
+    requests.lock().unwrap().clear();
+    assert_eq!(found(Some("n1")).await, expected[..1]);
+    assert_eq!((reads("web"), reads("db"), reads("hidden")), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn a_daemon_set_is_not_said_to_lack_a_pod_on_a_node_whose_pods_are_hidden() {
+    let (cluster, _) = cluster(|_, path| match path {
+        AGENT => daemon_set_with(3, 2),
+        _ => failure(403, "Forbidden", "pods"),
+    });
+    let round = Round::new(&cluster, &Workloads::default());
+    let sets = [disturbed(DisturbedKind::DaemonSet, "agent")];
+    let NodeCheck { health, seen, .. } = daemon_sets(&round, "n1", &sets).await.unwrap();
+    // The roll does not continue without it.
+    assert_eq!((health != Health::Healthy, seen), (true, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_reads_few_of_many_nodes_at_a_time() {
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    let workload = |name: &String| json!([{"kind": "Deployment", "namespace": "ops", "name": name}]);
+    let nodes: Vec<_> = names.iter().map(|name| (name.as_str(), "Recovering", workload(name))).collect();
+    let halted = json!({"revision": 2, "halt": {"node": "n1", "message": "m", "at": "2026-01-02T03:04:05Z"}});
+    let (cluster, most) = slow_cluster(|_, _| (200, object("Deployment", "x", &json!({"status": {}}))));
+    let now: Timestamp = "2026-01-02T03:07:25Z".parse().unwrap();
+    assert_eq!(probe(&cluster, &roll_of(&halted, &nodes), None, now).await.len(), 20);
+    assert_eq!(most.load(Ordering::Relaxed), MAX_CONCURRENT_NODES);
+}
+
 /// A roll with this record, and a node at this step, whose drain has disturbed a Deployment.
 fn roll_with(record: &Value, step: &str) -> Roll {
+    let web = json!([{"kind": "Deployment", "namespace": "ops", "name": "web"}]);
+    roll_of(record, &[("n1", step, web)])
+}
+
+/// A roll with this record, and nodes, each with its step, and what was healthy before its drain.
+fn roll_of(record: &Value, nodes: &[(&str, &str, Value)]) -> Roll {
     let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
         "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
-    let web = json!({"kind": "Deployment", "namespace": "ops", "name": "web"});
-    let node = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z",
-        "baseline": {"healthy": [web]}});
-    let mut object = nm_core::testing::objects::requested("n1");
-    object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
-    let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, record)];
-    let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
-    object.metadata.annotations = Some(annotations.into());
-    Roll::find("r", &[Arc::new(object)]).unwrap().unwrap()
+    let objects = nodes.iter().enumerate().map(|(position, (name, step, healthy))| {
+        let node = json!({"wave": 0, "position": position, "step": step, "since": "2026-01-02T03:04:05Z",
+            "baseline": {"healthy": healthy}});
+        let mut object = nm_core::testing::objects::requested(name);
+        object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+        let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, record)];
+        let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
+        object.metadata.annotations = Some(annotations.into());
+        Arc::new(object)
+    });
+    Roll::find("r", &objects.collect::<Vec<_>>()).unwrap().unwrap()
 }

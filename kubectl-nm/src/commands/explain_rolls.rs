@@ -18,7 +18,7 @@ use nm_shared::NodeMaintenance;
 /// What was probed of rolls that have halted, by name.
 pub(crate) type Probed = BTreeMap<String, Vec<ProbedHealth>>;
 
-/// Probes the nodes of these halted rolls, if they halted because a node or its workloads were not healthy.
+/// Probes the nodes that have halted these rolls because they or their workloads were not healthy.
 pub(crate) async fn probe(
     cluster: &Cluster,
     all: &[NodeMaintenance],
@@ -26,9 +26,9 @@ pub(crate) async fn probe(
     now: Timestamp,
 ) -> Probed {
     let unhealthy = halts.iter().filter(|(_, halt)| halt.cause == Some(HaltCause::Unhealthy));
-    let probed = unhealthy.map(async |(name, _)| {
+    let probed = unhealthy.map(async |(name, halt)| {
         let roll = find_roll(name, all)?;
-        Some(((*name).to_owned(), health::probe(cluster, &roll, now).await))
+        Some(((*name).to_owned(), health::probe(cluster, &roll, Some(&halt.node), now).await))
     });
     join_all(probed).await.into_iter().flatten().collect()
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CHECK_INTERVAL, Checked, Finished, RollRunner};
 use crate::decide::NodeProgress;
 use crate::gates::LAST_CHECKS;
-use crate::health;
+use crate::health::{self, NodeCheck};
 use crate::health_round::Round;
 use crate::record::{DisturbedObject, Roll, Step};
 
@@ -63,7 +63,7 @@ impl RollRunner<'_> {
         self.checks.is_under_way = false;
         for (node, step, health) in checked {
             match health {
-                Ok((health, ill)) => {
+                Ok(NodeCheck { health, ill, .. }) => {
                     self.checks.last.insert(node.clone(), (began, ill));
                     self.observed.note_health(node, step, health, began);
                 }

@@ -32,10 +32,11 @@ use crate::apply::{Applied, apply};
 use crate::backoff::Backoff;
 use crate::command::{NodeOutputLine, log_name};
 use crate::decide::{Decisions, RollChange, RollState, decide, heartbeat};
+use crate::health::NodeCheck;
 use crate::health_round::Workloads;
 use crate::job;
 use crate::observed::Observed;
-use crate::record::{ActionState, DisturbedObject, Halt, Health, NodeRecord, Roll, RollRecord, Step};
+use crate::record::{ActionState, DisturbedObject, Halt, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
@@ -71,7 +72,7 @@ enum Finished {
 }
 
 /// A node whose health was checked in a step, and what is not healthy.
-type Checked = (String, Step, Result<(Health, Vec<DisturbedObject>), Error>);
+type Checked = (String, Step, Result<NodeCheck, Error>);
 
 /// A program that runs a roll.
 pub struct RollRunner<'a> {

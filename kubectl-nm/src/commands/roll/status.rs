@@ -141,7 +141,7 @@ impl Surroundings {
         };
         let health = async {
             match &shown {
-                Some(roll) => health::probe(cluster, roll, Timestamp::now()).await,
+                Some(roll) => health::probe(cluster, roll, None, Timestamp::now()).await,
                 None => Vec::new(),
             }
         };
