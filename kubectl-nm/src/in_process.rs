@@ -18,6 +18,7 @@ use nm_core::connection::{self, ConnectionError, ConnectionFlags};
 use nm_core::error::Error;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::format::{DataFormat, OutputFormat};
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{Leadership, Reconcilers};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::output::captured::{self, Captured};
@@ -26,6 +27,7 @@ use nm_core::watch::goal_tracker::{ExitCondition, GoalTracker};
 use nm_core::watch::ndjson::NdjsonReporter;
 use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
 use nm_dashboard::RecordingFile;
+use nm_roll::halted::find_rolls;
 use nm_roll::record::roll_names;
 use nm_roll::window::{InvalidWindow, Window, Windows};
 
@@ -116,6 +118,9 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
         Report::Name => status::print(objects, false, OutputFormat::Data(DataFormat::Name), out),
         Report::Explain => {
             let now = Timestamp::now();
+            let runners = RollRunners::of(objects);
+            let halts = runners.halts().collect();
+            let rolls = find_rolls(&roll_names(objects).into_iter().collect(), objects);
             for leadership in [Leadership::Held, Leadership::Lapsed(now)] {
                 for object in objects {
                     let namespace = Some(String::from("node-maintenance"));
@@ -126,7 +131,8 @@ fn try_print(report: Report, received: &Received, out: &mut Output) -> Result<()
                         now,
                     };
                     let halted = explain_rolls::halted_rolls(
-                        objects,
+                        &halts,
+                        &rolls,
                         context.facts,
                         explain_rolls::Probed::new(),
                         now,

@@ -1,5 +1,6 @@
 //! What to do about a roll that has halted: why it did, whether that is over by now, and what runs again when it is resumed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,31 +48,30 @@ pub struct HaltingNode<'a> {
     /// Whether it could not be read.
     pub is_unread: bool,
     /// What [`probe`](crate::health::probe) has found.
-    pub health: Vec<ProbedHealth>,
+    pub health: Option<ProbedHealth>,
 }
 
-/// The roll of this name among maintenances; none if there is none, or if its records cannot be read.
-pub fn find_roll(name: &str, all: &[NodeMaintenance]) -> Option<Roll> {
-    let objects = all.iter().filter(|object| roll_name(object) == Some(name)).cloned().map(Arc::new);
-    Roll::find(name, &objects.collect::<Vec<_>>()).ok().flatten()
+/// The rolls of these names among maintenances, without those whose records cannot be read. Each has a copy of its maintenances.
+pub fn find_rolls(names: &BTreeSet<&str>, all: &[NodeMaintenance]) -> BTreeMap<String, Roll> {
+    let mut objects: BTreeMap<&str, Vec<Arc<NodeMaintenance>>> = BTreeMap::new();
+    for object in all {
+        if let Some(name) = roll_name(object).filter(|name| names.contains(name)) {
+            objects.entry(name).or_default().push(Arc::new(object.clone()));
+        }
+    }
+    let roll = |(name, objects): (&str, Vec<_>)| Some((name.to_owned(), Roll::find(name, &objects).ok()??));
+    objects.into_iter().filter_map(roll).collect()
 }
 
 impl HaltedRoll {
-    /// The roll of this name among maintenances, with what was read of the node that halted it. Of a roll whose records cannot be
-    /// read, only the halt is known.
-    pub fn of(
-        name: &str,
-        halt: &Halt,
-        all: &[NodeMaintenance],
-        seen: HaltingNode<'_>,
-        now: Timestamp,
-    ) -> Self {
-        let roll = find_roll(name, all);
-        let record = roll.as_ref().and_then(|roll| roll.complete_record().ok()).unwrap_or_default();
-        let halting = roll.as_ref().and_then(|roll| Some((roll, roll.node(&halt.node)?)));
-        let unhealthy = seen.health.iter().find_map(|probed| match &probed.health {
-            Health::Waiting(why) if probed.node == halt.node => Some(why.clone()),
-            _ => None,
+    /// The roll of this name, with what was read of the node that halted it. Of a roll whose records cannot be read, only the halt is
+    /// known.
+    pub fn of(name: &str, halt: &Halt, roll: Option<&Roll>, seen: HaltingNode<'_>, now: Timestamp) -> Self {
+        let record = roll.and_then(|roll| roll.complete_record().ok()).unwrap_or_default();
+        let halting = roll.and_then(|roll| Some((roll, roll.node(&halt.node)?)));
+        let unhealthy = seen.health.as_ref().and_then(|probed| match &probed.health {
+            Health::Waiting(why) => Some(why.clone()),
+            Health::Healthy => None,
         });
         let is_unread = seen.is_unread;
         let views = seen.node.map(|node| [(halt.node.clone(), NodeView::of(node, None, now))].into());
@@ -79,7 +79,7 @@ impl HaltedRoll {
             let observed = Observed::shown_at(now, roll, views).with_health(seen.health);
             ByNow::of(&record, node, &roll.settings, &observed)
         });
-        let mut left = unfinished(roll.as_ref(), &record);
+        let mut left = unfinished(roll, &record);
         forget_reboot(&mut left, by_now);
         Self {
             name: name.to_owned(),

@@ -1,4 +1,6 @@
-//! What a planned node of a roll that somebody runs waits for.
+//! What the planned nodes of a roll that somebody runs wait for.
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::explain::cause::sentence;
@@ -9,30 +11,32 @@ use crate::observed::Observed;
 use crate::record::{Roll, Step};
 use crate::unfinished::{by_step, unfinished};
 
-/// What a planned node of a roll waits for, in sentences: the window, the nodes that are under way, and those before it. Empty if
-/// the node is not planned, or starts next.
-pub fn waits(roll: &Roll, node: &str, now: Timestamp) -> Vec<String> {
-    let Ok(record) = roll.complete_record() else { return Vec::new() };
+/// What these planned nodes of a roll wait for, each in sentences: the window, the nodes that are under way, and those before it. A
+/// node that is not planned, or starts next, waits for nothing.
+pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Vec<String>> {
+    let mut waits: BTreeMap<String, Vec<String>> =
+        nodes.iter().map(|node| ((*node).to_owned(), Vec::new())).collect();
+    let Ok(record) = roll.complete_record() else { return waits };
     // Nodes are not read for that.
     let progress = decide(roll, &record, &Observed::shown_at(now, roll, None)).progress;
-    let Some(own) = progress.iter().find(|one| one.node == node && one.step == Step::Planned) else {
-        return Vec::new();
-    };
+    let planned: Vec<&NodeProgress> = progress.iter().filter(|one| one.step == Step::Planned).collect();
     let slowest = SignedDuration::from_secs(record.done.slowest_seconds);
     let window = roll.settings.windows.closed(now, slowest).map(|closed| sentence(&closed));
     let mut under_way = unfinished(Some(roll), &record);
     under_way.retain(|one| one.step.is_some_and(|step| step != Step::Planned));
     let under_way = (!under_way.is_empty()).then(|| format!("Under way: {}.", by_step(&under_way)));
-    let is_before = |one: &&NodeProgress| {
-        one.step == Step::Planned && (one.wave, one.position) < (own.wave, own.position)
-    };
-    let before = match progress.iter().filter(is_before).count() {
-        0 => None,
-        1 => Some(String::from("1 node starts before it.")),
-        more => Some(format!("{} start before it.", counted(more, "node"))),
-    };
-    let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty());
-    window.into_iter().chain(under_way).chain(before).chain(detail).collect()
+    for own in &planned {
+        let Some(waits) = waits.get_mut(&own.node) else { continue };
+        let is_before = |one: &&&NodeProgress| (one.wave, one.position) < (own.wave, own.position);
+        let before = match planned.iter().filter(is_before).count() {
+            0 => None,
+            1 => Some(String::from("1 node starts before it.")),
+            more => Some(format!("{} start before it.", counted(more, "node"))),
+        };
+        let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty());
+        waits.extend(window.iter().chain(&under_way).cloned().chain(before).chain(detail));
+    }
+    waits
 }
 
 #[cfg(test)]
@@ -60,7 +64,7 @@ mod tests {
             Arc::new(object)
         };
         let objects: Vec<_> = steps.into_iter().enumerate().map(object).collect();
-        waits(&Roll::find("r", &objects).unwrap().unwrap(), "n2", now)
+        waits(&Roll::find("r", &objects).unwrap().unwrap(), &["n2"], now).remove("n2").unwrap()
     }
 
     #[test]

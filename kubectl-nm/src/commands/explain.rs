@@ -1,6 +1,6 @@
 //! `kubectl nm explain`: why maintenances make no progress, and what to do about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +23,7 @@ use nm_core::maintenance::{self, Leadership, Reconcilers, State, name_unless_nod
 use nm_core::terminal::command_context::confirmed;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
-use nm_roll::halted::HaltedRoll;
+use nm_roll::halted::{HaltedRoll, find_rolls};
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
@@ -102,8 +102,9 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let message = || format!("asking {} for causes", cluster.server());
         // Of several, the facts only matter to those that pods keep, or whose node may have been deleted.
         let asked = Timestamp::now();
-        let rolls = RollRunners::of(&all);
-        let halts = rolls.halts_of(found.iter().copied());
+        let runners = RollRunners::of(&all);
+        let halts = runners.halts_of(found.iter().copied());
+        let rolls = find_rolls(&found.iter().filter_map(|object| roll_name(object)).collect(), &all);
         let has_halted = |object: &NodeMaintenance| halts.values().any(|halt| halt.node == node(object));
         let is_wanted =
             |object: &&NodeMaintenance| !nodes.is_empty() || needs_facts(object, asked) || has_halted(object);
@@ -111,15 +112,17 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
-            let rolls: BTreeSet<&str> = found.iter().filter_map(|object| roll_name(object)).collect();
-            facts.roll_jobs = starting_jobs(&all, &rolls, cluster).await;
-            facts.turns = explain_rolls::turns(&found, &all, Timestamp::now());
-            (facts, explain_rolls::probe(cluster, &all, &halts, Timestamp::now()).await)
+            facts.roll_jobs = starting_jobs(rolls.values(), cluster).await;
+            // Of all maintenances, planned ones are left out unless something else is to be said of them.
+            if !nodes.is_empty() {
+                facts.turns = explain_rolls::turns(&found, &rolls, Timestamp::now());
+            }
+            (facts, explain_rolls::probe(cluster, &rolls, &halts, Timestamp::now()).await)
         };
         let (facts, probed) = progress::during(out, message, Box::pin(read)).await;
         let (kubectl, now) = (cluster.kubectl(), Timestamp::now());
         let context = Context { reconcilers: &reconcilers, facts: &facts, kubectl, now };
-        let halted = halted_rolls(&all, &facts, probed, now);
+        let halted = halted_rolls(&halts, &rolls, &facts, probed, now);
         let judge = |object| Judged::of(object, &halted, &context);
         let mut judged: Vec<Judged<'_>> = found.into_iter().map(judge).collect();
         if nodes.is_empty() {

@@ -3,7 +3,7 @@
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::{stopping, with_status};
-use nm_roll::halted::{HaltedRoll, HaltingNode};
+use nm_roll::halted::{HaltedRoll, HaltingNode, find_rolls};
 use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
@@ -47,9 +47,21 @@ fn explained_with(object: &NodeMaintenance, node: Option<Value>, probed: Probed)
         kubectl: "kubectl --context blue",
         now: "2026-01-02T03:07:25Z".parse().unwrap(),
     };
-    let halted = halted_rolls(std::slice::from_ref(object), &facts, probed, context.now);
+    let all = std::slice::from_ref(object);
+    let runners = RollRunners::of(all);
+    let halts = runners.halts_of(all);
+    let rolls = find_rolls(&roll_name(object).into_iter().collect(), all);
+    let halted = halted_rolls(&halts, &rolls, &facts, probed, context.now);
     let is_blocked = explain(object, &halted, &context, &mut out).unwrap();
     (captured.data(), is_blocked)
+}
+
+/// The roll, of which this is the only node.
+fn halted_roll(object: &NodeMaintenance) -> HaltedRoll {
+    let runners = RollRunners::of([object]);
+    let halt = runners.halt("kernel").unwrap();
+    let rolls = find_rolls(&["kernel"].into(), std::slice::from_ref(object));
+    HaltedRoll::of("kernel", halt, rolls.get("kernel"), HaltingNode::default(), halt.at)
 }
 
 fn view(boot: &str, ready: &str) -> Value {
@@ -119,11 +131,7 @@ fn a_roll_that_a_failed_command_has_halted_names_the_file_with_its_output_if_it_
     let of = |state: Value| {
         let node = failed_action(&state);
         let object = halting(drained.clone(), &settings, &node, &json!({"message": "m"}));
-        let halt = RollRunners::of([&object]).halt("kernel").cloned().unwrap();
-        let now = "2026-01-02T03:07:25Z".parse().unwrap();
-        let halted =
-            HaltedRoll::of("kernel", &halt, std::slice::from_ref(&object), HaltingNode::default(), now);
-        let halted = halted.with_output(|node, since| {
+        let halted = halted_roll(&object).with_output(|node, since| {
             assert_eq!(since.to_string(), "2026-01-02T03:04:05Z");
             Some(format!("/state/{node}.log").into())
         });
@@ -160,12 +168,8 @@ fn a_roll_that_a_drain_has_halted_is_resumed_after_the_drain_which_is_named_firs
     );
 
     let failed = halting(json!({"phase": "Failed", "conditions": condition}), &json!({}), &draining, &halt);
-    let of_roll = |object: &NodeMaintenance| {
-        let halt = RollRunners::of([object]).halt("kernel").cloned().unwrap();
-        HaltedRoll::of("kernel", &halt, std::slice::from_ref(object), HaltingNode::default(), halt.at)
-    };
-    assert!(of_roll(&failed).awaits_drain());
-    assert!(!of_roll(&stopping(failed)).awaits_drain(), "its drain is over");
+    assert!(halted_roll(&failed).awaits_drain());
+    assert!(!halted_roll(&stopping(failed)).awaits_drain(), "its drain is over");
 
     let shown = of(json!({"phase": "Succeeded", "evictionPods": 3}));
     let now = "Roll kernel halted at 2026-01-02 03:04:05 UTC: the drain of node n1 failed: m.\nBy now, node n1 is drained.\n";
@@ -218,8 +222,8 @@ fn a_roll_that_workloads_have_halted_says_whether_they_have_recovered_by_now() {
     object.metadata.finalizers = Some(vec![String::from("kubectl-nm.dev/roll")]);
     let of = |health: Option<Value>| {
         let probed = health.map(|health| json!({"node": "n1", "step": "Recovering", "health": health}));
-        let probed = probed.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
-        explained_with(&object, Some(view("b", "True")), [(String::from("kernel"), probed)].into()).0
+        let probed = probed.map(|one| (String::from("kernel"), serde_json::from_value(one).unwrap()));
+        explained_with(&object, Some(view("b", "True")), probed.into_iter().collect()).0
     };
     let halted = format!("Roll kernel halted at 2026-01-02 03:04:05 UTC: {message}.\n");
     let unknown = of(None);

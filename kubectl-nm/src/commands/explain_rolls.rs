@@ -3,71 +3,73 @@
 use std::collections::BTreeMap;
 use std::env;
 
-use futures::future::join_all;
 use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::maintenance::roll::{Halt, HaltCause, RollRunners};
+use nm_core::maintenance::roll::{Halt, HaltCause};
 use nm_core::maintenance::{State, node, roll_name};
 use nm_roll::command::{kept_output, log_folder};
-use nm_roll::halted::{HaltedRoll, HaltingNode, find_roll};
+use nm_roll::halted::{HaltedRoll, HaltingNode};
 use nm_roll::record::{ProbedHealth, Roll};
 use nm_roll::{health, turn};
 use nm_shared::NodeMaintenance;
 
-/// What was probed of rolls that have halted, by name.
-pub(crate) type Probed = BTreeMap<String, Vec<ProbedHealth>>;
+/// The rolls of explained maintenances, by name, without those whose records cannot be read.
+pub(crate) type Rolls = BTreeMap<String, Roll>;
+
+/// What was probed of the nodes that have halted rolls, by the names of the rolls.
+pub(crate) type Probed = BTreeMap<String, ProbedHealth>;
 
 /// Probes the nodes that have halted these rolls because they or their workloads were not healthy.
 pub(crate) async fn probe(
     cluster: &Cluster,
-    all: &[NodeMaintenance],
+    rolls: &Rolls,
     halts: &BTreeMap<&str, &Halt>,
     now: Timestamp,
 ) -> Probed {
-    let unhealthy = halts.iter().filter(|(_, halt)| halt.cause == Some(HaltCause::Unhealthy));
-    let probed = unhealthy.map(async |(name, halt)| {
-        let roll = find_roll(name, all)?;
-        Some(((*name).to_owned(), health::probe(cluster, &roll, Some(&halt.node), now).await))
-    });
-    join_all(probed).await.into_iter().flatten().collect()
+    let mut probed = Probed::new();
+    for (name, halt) in halts.iter().filter(|(_, halt)| halt.cause == Some(HaltCause::Unhealthy)) {
+        let Some(roll) = rolls.get(*name) else { continue };
+        let of_node = health::probe(cluster, roll, Some(&halt.node), now).await;
+        probed.extend(of_node.into_iter().map(|health| ((*name).to_owned(), health)));
+    }
+    probed
 }
 
 /// What the nodes wait for that are planned in a roll, in sentences, as far as that is known.
 pub(crate) fn turns(
     explained: &[&NodeMaintenance],
-    all: &[NodeMaintenance],
+    rolls: &Rolls,
     now: Timestamp,
 ) -> BTreeMap<String, Vec<String>> {
-    let is_planned = |object: &&&NodeMaintenance| State::of(object) == State::Planned;
-    let mut rolls: BTreeMap<&str, Option<Roll>> = BTreeMap::new();
-    let mut turns = BTreeMap::new();
-    for object in explained.iter().filter(is_planned) {
-        let Some(name) = roll_name(object) else { continue };
-        if let Some(roll) = rolls.entry(name).or_insert_with(|| find_roll(name, all)) {
-            turns.insert(node(object).to_owned(), turn::waits(roll, node(object), now));
+    let mut planned: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for object in explained.iter().filter(|object| State::of(object) == State::Planned) {
+        if let Some(roll) = roll_name(object) {
+            planned.entry(roll).or_default().push(node(object));
         }
     }
-    turns
+    let known = planned.iter().filter_map(|(roll, nodes)| Some((rolls.get(*roll)?, nodes)));
+    known.flat_map(|(roll, nodes)| turn::waits(roll, nodes, now)).collect()
 }
 
-/// The rolls that have halted, by name, without those whose records cannot be read.
+/// What is to be said of the rolls that have halted, by name.
 pub(crate) fn halted_rolls(
-    all: &[NodeMaintenance],
+    halts: &BTreeMap<&str, &Halt>,
+    rolls: &Rolls,
     facts: &ClusterFacts,
     mut probed: Probed,
     now: Timestamp,
 ) -> BTreeMap<String, HaltedRoll> {
-    let halted = |(roll, halt): (&str, &Halt)| {
-        let health = probed.remove(roll).unwrap_or_default();
+    let halted = |(roll, halt): (&&str, &&Halt)| {
+        let health = probed.remove(*roll);
         let node = facts.halted.get(&halt.node);
         let is_unread = node.is_none() && !facts.deleted.contains(&halt.node);
         let seen = HaltingNode { node, is_unread, health };
-        let halted = HaltedRoll::of(roll, halt, all, seen, now).with_output(|node, since| {
+        let halted = HaltedRoll::of(roll, halt, rolls.get(*roll), seen, now).with_output(|node, since| {
             let folder = log_folder(roll, |variable| env::var_os(variable))?;
             kept_output(&folder, node, since)
         });
-        (roll.to_owned(), halted)
+        ((*roll).to_owned(), halted)
     };
-    RollRunners::of(all).halts().map(halted).collect()
+    halts.iter().map(halted).collect()
 }

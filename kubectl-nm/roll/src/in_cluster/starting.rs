@@ -1,7 +1,6 @@
 //! A Job that is to run a roll while none of its pods does: before the first one has written a heartbeat, and between two.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -12,7 +11,6 @@ use nm_core::client::pod_problem::{is_about_image, pod_problem};
 use nm_core::error::Error;
 use nm_core::maintenance::roll::HEARTBEAT_TIMEOUT;
 use nm_core::maintenance::roll_job::RollJob;
-use nm_shared::NodeMaintenance;
 use serde_json::Value;
 
 use super::runner_job::{self, NAMESPACE, RUNNER_LABEL};
@@ -25,22 +23,18 @@ const FIRST_BACK_OFF: i64 = 10;
 /// In seconds.
 const MAX_BACK_OFF: i64 = 600;
 
-/// What the Jobs show of those of these rolls that run in the cluster, and that no program is known to run. `all` are the
-/// maintenances of the cluster.
+/// What the Jobs show of those of these rolls that run in the cluster, and that no program is known to run.
 pub async fn starting_jobs(
-    all: &[NodeMaintenance],
-    rolls: &BTreeSet<&str>,
+    rolls: impl IntoIterator<Item = &Roll>,
     cluster: &Cluster,
 ) -> BTreeMap<String, RollJob> {
-    let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
-    let is_starting = |name: &&&str| {
-        let Ok(Some(roll)) = Roll::find(name, &objects) else { return false };
+    let is_starting = |roll: &&Roll| {
         let Ok(record) = roll.complete_record() else { return false };
         // One that has not answered may have ended.
         let is_run = is_seen(&record, Timestamp::now()) && !record.asked;
         roll.settings.in_cluster && record.halt.is_none() && !is_run
     };
-    let names: Vec<&str> = rolls.iter().filter(is_starting).copied().collect();
+    let names: Vec<&str> = rolls.into_iter().filter(is_starting).map(|roll| roll.name.as_str()).collect();
     let unread = |error: Error| Some(RollJob::Unread(error.to_string()));
     let entry = |name: &str, job: Option<RollJob>| job.map(|job| (name.to_owned(), job));
     match names.as_slice() {
@@ -143,9 +137,11 @@ fn back_off_seconds(failed: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use nm_core::testing::fake_server::{cluster, failure};
+    use nm_shared::NodeMaintenance;
     use serde_json::json;
 
     use super::*;
+    use crate::halted::find_rolls;
     use crate::record::{LABEL, NODE, SETTINGS, STATE};
 
     fn check(failed: u64, pod: &Value, expected: &str, stuck_by_image: Option<bool>) {
@@ -221,7 +217,8 @@ mod tests {
         let (cluster, requests) =
             cluster(move |_, path| (200, if path.ends_with("/pods") { pods.clone() } else { jobs.clone() }));
         let all = ["a", "b", "c"].map(maintenance);
-        let found = starting_jobs(&all, &["a", "b", "c"].into(), &cluster).await;
+        let rolls = find_rolls(&["a", "b", "c"].into(), &all);
+        let found = starting_jobs(rolls.values(), &cluster).await;
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"], "there is no Job of the third");
         assert!(matches!(found["a"], RollJob::Starting(_)), "{found:?}");
         assert!(matches!(found["b"], RollJob::Stuck { is_image: true, .. }), "{found:?}");

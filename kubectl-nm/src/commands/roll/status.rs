@@ -25,7 +25,7 @@ use nm_roll::by_now::{ByNow, halted_words};
 use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
-use nm_roll::halted::{forget_reboot, job_log};
+use nm_roll::halted::{find_rolls, forget_reboot, job_log};
 use nm_roll::health::{self, if_permitted};
 use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
@@ -131,22 +131,22 @@ impl Surroundings {
         let name = args.name.as_deref();
         let names: BTreeSet<&str> =
             name.map_or_else(|| roll_names(all), |name| vec![name]).into_iter().collect();
-        let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
-        let shown = name.and_then(|name| Roll::find(name, &objects).ok().flatten());
+        let rolls = find_rolls(&names, all);
+        let shown = name.and_then(|name| rolls.get(name));
         let problems = async {
-            match &shown {
+            match shown {
                 Some(roll) => job::problems(cluster, roll).await,
                 None => BTreeMap::new(),
             }
         };
         let health = async {
-            match &shown {
+            match shown {
                 Some(roll) => health::probe(cluster, roll, None, Timestamp::now()).await,
                 None => Vec::new(),
             }
         };
         let (starting, problems, health) =
-            tokio::join!(starting_jobs(all, &names, cluster), problems, health);
+            tokio::join!(starting_jobs(rolls.values(), cluster), problems, health);
         Self { starting, problems, health }
     }
 }
