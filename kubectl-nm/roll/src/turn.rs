@@ -11,8 +11,8 @@ use crate::observed::Observed;
 use crate::record::{Roll, Step};
 use crate::unfinished::{by_step, unfinished};
 
-/// What these planned nodes of a roll wait for, each in sentences: the window, the nodes that are under way, and those before it. A
-/// node that is not planned, or starts next, waits for nothing.
+/// What these planned nodes of a roll wait for, each in sentences: the window, the nodes that are under way, and those of earlier
+/// waves. Within a wave, nodes may start together, or in another order. A node that is not planned, or starts next, waits for nothing.
 pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Vec<String>> {
     let mut waits: BTreeMap<String, Vec<String>> =
         nodes.iter().map(|node| ((*node).to_owned(), Vec::new())).collect();
@@ -27,11 +27,10 @@ pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Ve
     let under_way = (!under_way.is_empty()).then(|| format!("Under way: {}.", by_step(&under_way)));
     for own in &planned {
         let Some(waits) = waits.get_mut(&own.node) else { continue };
-        let is_before = |one: &&&NodeProgress| (one.wave, one.position) < (own.wave, own.position);
-        let before = match planned.iter().filter(is_before).count() {
+        let before = match planned.iter().filter(|one| one.wave < own.wave).count() {
             0 => None,
-            1 => Some(String::from("1 node starts before it.")),
-            more => Some(format!("{} start before it.", counted(more, "node"))),
+            1 => Some(String::from("1 node of an earlier wave starts before it.")),
+            more => Some(format!("{} of earlier waves start before it.", counted(more, "node"))),
         };
         let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty());
         waits.extend(window.iter().chain(&under_way).cloned().chain(before).chain(detail));
@@ -48,14 +47,14 @@ mod tests {
     use super::*;
     use crate::record::{LABEL, NODE, SETTINGS, STATE};
 
-    /// What the third node of a roll waits for on a Friday, with nodes at these steps before it.
+    /// What the third node of a roll waits for on a Friday, with nodes at these steps in earlier waves.
     fn waits_of(steps: [&str; 3], windows: &Value) -> Vec<String> {
         let now: Timestamp = "2026-03-06T12:00:00Z".parse().unwrap();
-        let settings = json!({"waves": [3], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+        let settings = json!({"waves": [2, 1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
             "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "windows": windows});
         let state = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": now}});
         let object = |(position, step): (usize, &str)| {
-            let node = json!({"wave": 0, "position": position, "step": step, "since": now});
+            let node = json!({"wave": position / 2, "position": position, "step": step, "since": now});
             let mut object = nm_core::testing::objects::requested(&format!("n{position}"));
             object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
             let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, &state)];
@@ -72,8 +71,8 @@ mod tests {
         let night = json!(["Sat 22:00-04:00 Europe/Berlin"]);
         let opens = "The window opens at Sat 07 Mar 22:00 CET.";
         let planned = "Planned";
-        assert_eq!(waits_of([planned; 3], &night), [opens, "2 nodes start before it."]);
-        let expected = [opens, "Under way: n0 (Draining).", "1 node starts before it."];
+        assert_eq!(waits_of([planned; 3], &night), [opens, "2 nodes of earlier waves start before it."]);
+        let expected = [opens, "Under way: n0 (Draining).", "1 node of an earlier wave starts before it."];
         assert_eq!(waits_of(["Draining", planned, planned], &night), expected);
         assert_eq!(
             waits_of(["Draining", "Draining", planned], &json!([])),
