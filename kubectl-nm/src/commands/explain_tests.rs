@@ -117,7 +117,7 @@ node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
 The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
-  Wait until the pods terminate. To evict them now, remove the setting:
+  Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, remove the setting:
     kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":null}}}'
 
 Nothing is blocked: the maintenance continues on its own.

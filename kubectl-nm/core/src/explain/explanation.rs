@@ -378,11 +378,13 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: String::from(if has_failed {
-            "To evict them once the drain continues, remove the setting"
+            "A Job counts an evicted pod as failed, and may fail for good. To evict them all the same once the drain continues, remove \
+             the setting"
         } else if is_held {
             "Wait until the pods terminate"
         } else {
-            "Wait until the pods terminate. To evict them now, remove the setting"
+            "Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, \
+             remove the setting"
         }),
         commands: if is_held && !has_failed {
             Vec::new()

@@ -30,7 +30,7 @@ pub(super) fn left_by_roll(
                 "{who} aborted roll {roll}, and nobody finishes the node: it stays in maintenance."
             )],
             advice: String::from(
-                "Return the node to service once its work is done; or continue the roll after all",
+                "Return the node to service once its work is done; or continue the roll after all, with its action",
             ),
             commands: vec![stop, roll_command("resume", roll, kubectl)],
             ..Cause::default()
@@ -46,10 +46,21 @@ pub(super) fn left_by_roll(
         }
         return Some(cause);
     }
-    if State::of(maintenance) != State::Drained {
-        return None;
-    }
     let standing = facts.rolls.standing(roll, now)?;
+    if State::of(maintenance) != State::Drained {
+        let RollStanding::Ending(who) = standing else { return None };
+        return Some(Cause {
+            what: vec![format!(
+                "Roll {roll} was aborted: {who} still drains the node, runs its action, and returns it to service."
+            )],
+            advice: String::from(
+                "To return the node to service without its action, abort the roll like this",
+            ),
+            commands: vec![format!("{} --return", roll_command("abort", roll, kubectl))],
+            outlook: Outlook::Passes,
+            ..Cause::default()
+        });
+    }
     if let Some((what, advice)) = drained_by_roll(maintenance, roll, &standing) {
         let commands = vec![roll_command("status", roll, kubectl)];
         return Some(Cause {
@@ -412,6 +423,20 @@ mod tests {
             "pause": {"by": "bob@desk", "at": "1970-01-01T00:10:00Z"}}));
         assert_eq!(paused.what.last().unwrap(), "bob@desk paused roll k2 at 1970-01-01 00:10:00 UTC.");
         assert!(paused.advice.ends_with(", which also ends the pause"), "{paused:?}");
+    }
+
+    #[test]
+    fn an_aborted_roll_that_still_drains_a_node_says_that_its_action_follows() {
+        let mut object = with_status("n1", running(40, &[]));
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
+        let state = json!({"revision": 2, "paused": true, "aborted": "ada@vm",
+            "runner": {"id": "x", "who": "bob@desk", "at": "1970-01-01T00:15:00Z"}});
+        object.metadata.annotations = Some([(STATE.to_owned(), state.to_string())].into());
+        let facts = ClusterFacts::of_maintenances([&object]);
+        let cause = left_by_roll(&object, &facts, "kubectl", Timestamp::from_second(900).unwrap()).unwrap();
+        let what = "Roll k2 was aborted: bob@desk still drains the node, runs its action, and returns it to service.";
+        assert_eq!((cause.what[0].as_str(), cause.passes()), (what, true));
+        assert_eq!(cause.commands, ["kubectl nm roll abort k2 --return"]);
     }
 
     #[test]

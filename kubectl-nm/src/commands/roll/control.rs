@@ -133,16 +133,26 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
         out.message(&Line::new(format!("node/{name} ({step}): {}", begun(node, roll))));
     }
     let nodes: Vec<&str> = left.iter().map(|node| node.node()).collect();
+    let waits = left.iter().filter(|node| node.record.action_of(Step::Acting).is_none());
+    let waits: Vec<&str> = waits.map(|node| node.node()).collect();
+    let still = match waits.as_slice() {
+        [] => String::new(),
+        nodes => format!("the roll still drains {}, and runs its command or its Job; ", nodes.join(", ")),
+    };
     let hint = match finisher {
         Finisher::Known(_) => format!(
-            "`kubectl nm roll watch {name}` shows the progress, and `kubectl nm roll abort {name} --return` returns \
+            "{still}`kubectl nm roll watch {name}` shows the progress, and `kubectl nm roll abort {name} --return` returns \
              {it} to service at \
              once. A node whose command or Job fails stays in maintenance"
         ),
-        Finisher::Perhaps(_) | Finisher::Nobody => format!(
-            "{}; `kubectl nm roll resume {name}` finishes the command or the Job first",
-            return_hint(name, &nodes)
-        ),
+        Finisher::Perhaps(_) | Finisher::Nobody => {
+            let resumes = if waits.is_empty() {
+                "finishes the command or the Job first"
+            } else {
+                "continues the roll after all, and runs its command or its Job"
+            };
+            format!("{}; `kubectl nm roll resume {name}` {resumes}", return_hint(name, &nodes))
+        }
     };
     out.hint(&hint);
     Ok(())
@@ -255,6 +265,35 @@ mod tests {
             format!("roll r aborted: 2 nodes stay in maintenance, unless {job} still runs the roll\n")
         );
         assert!(messages.contains(" or `kubectl nm stop n1 n2 --yes` returns them"), "{messages}");
+    }
+
+    #[test]
+    fn an_aborted_node_whose_action_has_not_begun_is_not_said_to_run_it() {
+        let node = json!({"wave": 0, "position": 0, "step": "Draining", "since": "2026-01-02T03:04:05Z",
+            "before": {"attempt": 1, "state": "succeeded"}});
+        let mut object = requested("n1");
+        let settings = roll(&["n0"], false).nodes[0].object.annotations()[SETTINGS].clone();
+        let mut settings: Value = serde_json::from_str(&settings).unwrap();
+        settings["before"] = json!({"run": "leave"});
+        object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
+        let annotations = [(SETTINGS, settings.to_string()), (NODE, node.to_string())];
+        object.metadata.annotations = Some(annotations.map(|(key, text)| (key.to_owned(), text)).into());
+        let roll = Roll::find("r", &[Arc::new(object)]).unwrap().unwrap();
+        let (mut out, captured) = output();
+        report_left(&roll, &Finisher::Nobody, &[&roll.nodes[0]], &mut out).unwrap();
+        let messages = captured.messages();
+        let (mut out, known) = output();
+        report_left(&roll, &Finisher::Known("ada".into()), &[&roll.nodes[0]], &mut out).unwrap();
+        let still =
+            "hint: the roll still drains n1, and runs its command or its Job; `kubectl nm roll watch r`";
+        assert!(known.messages().contains(still), "{}", known.messages());
+        assert!(messages.starts_with("node/n1 (Draining): its --before command has run\n"), "{messages}");
+        assert!(
+            messages.ends_with(
+                "`kubectl nm roll resume r` continues the roll after all, and runs its command or its Job\n"
+            ),
+            "{messages}"
+        );
     }
 
     /// Who finishes the node of a roll in the cluster, or of one on a computer. `answers`: its program does. `job`: what the API
