@@ -18,17 +18,9 @@ const BACKOFF_LIMIT: i32 = 6;
 /// The condition of a pod that was evicted.
 const DISRUPTION: &str = "DisruptionTarget";
 
-/// Jobs that fail for good if some of their pods are evicted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FailingJobs {
-    /// Those that fail at once, by namespace and name.
-    pub at_once: Vec<PodReference>,
-    /// Those that fail unless these pods end before the drain evicts them, by the seconds after the cordon.
-    pub after: BTreeMap<i64, Vec<PodReference>>,
-}
-
-/// The Jobs that a forecast makes fail, of those that are known.
-pub fn failing(forecast: &Forecast, jobs: &[Job]) -> FailingJobs {
+/// The Jobs that a forecast makes fail for good, of those that are known, by namespace and name: those that fail at once, and
+/// by the seconds after the cordon those that fail unless some of their pods end before the drain evicts them.
+pub fn failing(forecast: &Forecast, jobs: &[Job]) -> BTreeMap<Option<i64>, Vec<PodReference>> {
     // When the pods of each are evicted: 0 is at once.
     let mut evicted: BTreeMap<PodReference, Vec<i64>> = BTreeMap::new();
     for expected in &forecast.pods {
@@ -38,7 +30,7 @@ pub fn failing(forecast: &Forecast, jobs: &[Job]) -> FailingJobs {
             evicted.entry(of_job).or_default().push(after);
         }
     }
-    let mut failing = FailingJobs::default();
+    let mut failing: BTreeMap<Option<i64>, Vec<PodReference>> = BTreeMap::new();
     for (name, mut evicted) in evicted {
         let job = jobs.iter().find(|job| pod::reference_in(&job.metadata) == name);
         let Some(spec) = job.and_then(|job| job.spec.as_ref()) else { continue };
@@ -46,11 +38,8 @@ pub fn failing(forecast: &Forecast, jobs: &[Job]) -> FailingJobs {
         evicted.sort_unstable();
         // The first eviction that is one too many.
         let mut counted = (failed.saturating_add(1)..).zip(evicted);
-        let fatal = counted.find(|(failures, _)| exceeds_limit(spec, *failures));
-        match fatal {
-            Some((_, 0)) => failing.at_once.push(name),
-            Some((_, after)) => failing.after.entry(after).or_default().push(name),
-            None => {}
+        if let Some((_, after)) = counted.find(|(failures, _)| exceeds_limit(spec, *failures)) {
+            failing.entry(Some(after).filter(|after| *after > 0)).or_default().push(name);
         }
     }
     failing

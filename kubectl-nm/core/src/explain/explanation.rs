@@ -44,11 +44,8 @@ pub fn causes(
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
-    let mut causes: Vec<Cause> =
-        of_the_node(maintenance, reconcilers, facts, kubectl, now).into_iter().collect();
+    let mut causes = all_of_the_node(maintenance, reconcilers, facts, kubectl, now);
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
-        let is_degraded = by_degraded(maintenance, kubectl).is_some();
-        causes.extend(held(maintenance, facts, kubectl, now).filter(|_| is_degraded));
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
     }
     // Blocked pods no longer matter once the node returns to service.
@@ -107,7 +104,7 @@ pub fn all_causes(
     abandoned.into_iter().chain(causes(maintenance, reconcilers, facts, kubectl, now)).collect()
 }
 
-/// The cause that concerns the maintenance as a whole, which comes before those of its pods.
+/// The first cause that concerns the maintenance as a whole, which comes before those of its pods.
 pub fn of_the_node(
     maintenance: &NodeMaintenance,
     reconcilers: &Reconcilers,
@@ -115,7 +112,17 @@ pub fn of_the_node(
     kubectl: &str,
     now: Timestamp,
 ) -> Option<Cause> {
-    match State::of(maintenance) {
+    all_of_the_node(maintenance, reconcilers, facts, kubectl, now).into_iter().next()
+}
+
+fn all_of_the_node(
+    maintenance: &NodeMaintenance,
+    reconcilers: &Reconcilers,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let only = match State::of(maintenance) {
         State::Requested => {
             let since = maintenance.creation_timestamp().map(|at| at.0);
             Some(not_begun(since, reconcilers, kubectl, now))
@@ -128,10 +135,16 @@ pub fn of_the_node(
             Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
         }
         State::Failed => Some(failed(maintenance, facts, kubectl, now)),
-        State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl)
-            .or_else(|| held(maintenance, facts, kubectl, now))
-            .or_else(|| by_last_error(maintenance, kubectl)),
-    }
+        State::Draining | State::Blocked | State::Drained => {
+            let degraded = by_degraded(maintenance, kubectl).into_iter();
+            let causes: Vec<Cause> = degraded.chain(held(maintenance, facts, kubectl, now)).collect();
+            if !causes.is_empty() {
+                return causes;
+            }
+            by_last_error(maintenance, kubectl)
+        }
+    };
+    only.into_iter().collect()
 }
 
 /// Whether nm-reconciler tries again by itself.
@@ -374,23 +387,25 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
             WaitReason::Completing.as_str()
         ),
     };
+    let patch = || vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")];
+    let (advice, commands) = match (has_failed, is_held) {
+        (true, _) => (
+            "A Job counts an evicted pod as failed, and may fail for good. To evict them all the same once the drain continues, remove \
+             the setting",
+            patch(),
+        ),
+        (false, true) => ("Wait until the pods terminate", Vec::new()),
+        (false, false) => (
+            "Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, \
+             remove the setting",
+            patch(),
+        ),
+    };
     Some(Cause {
         what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        advice: String::from(if has_failed {
-            "A Job counts an evicted pod as failed, and may fail for good. To evict them all the same once the drain continues, remove \
-             the setting"
-        } else if is_held {
-            "Wait until the pods terminate"
-        } else {
-            "Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, \
-             remove the setting"
-        }),
-        commands: if is_held && !has_failed {
-            Vec::new()
-        } else {
-            vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")]
-        },
+        advice: advice.to_owned(),
+        commands,
         outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })

@@ -220,16 +220,13 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
         return Some(FirstCause::CannotCount(failed.message.clone()).into());
     }
     // Except for `minAvailable` as a number, it expects the pods of controllers only, and says so in an event.
-    let are_unmanaged = || {
-        let pods = guarded.pods.as_deref().unwrap_or_default();
-        !pods.is_empty() && pods.iter().all(|pod| owner_of(pod).is_none())
-    };
+    let pods = guarded.pods.as_deref().unwrap_or_default();
+    let are_unmanaged = || !pods.is_empty() && pods.iter().all(|pod| owner_of(pod).is_none());
     if status.expected_pods == 0 && status.current_healthy > 0 && are_unmanaged() {
         return Some(FirstCause::CannotCount("they have no controller".to_owned()).into());
     }
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
-    let pods = guarded.pods.as_deref().unwrap_or_default();
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
         let never = NeverAllows {
             demand: demand(object),

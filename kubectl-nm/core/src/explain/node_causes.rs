@@ -206,10 +206,15 @@ pub(super) fn held(
 /// When the time ended in which pods may terminate on their own; none if it has not, or if there is no such time.
 fn completion_ended(maintenance: &NodeMaintenance, now: Timestamp) -> Option<Timestamp> {
     let limit = maintenance.spec.drain.as_ref()?.wait_for_completion.as_ref()?.timeout_seconds;
+    time_limit_end(maintenance, limit).filter(|at| *at <= now)
+}
+
+/// When a time limit of so many seconds ends, which does not run during pauses. 0 is none.
+fn time_limit_end(maintenance: &NodeMaintenance, seconds: i64) -> Option<Timestamp> {
     let paused = status(maintenance).paused_seconds.unwrap_or(0);
-    let after = SignedDuration::from_secs(limit.saturating_add(paused));
-    let at = cordoned_since(maintenance)?.checked_add(after).ok()?;
-    (limit > 0 && at <= now).then_some(at)
+    let after = SignedDuration::from_secs(seconds.saturating_add(paused));
+    let end = cordoned_since(maintenance)?.checked_add(after).ok()?;
+    (seconds > 0).then_some(end)
 }
 
 /// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its
@@ -320,12 +325,9 @@ pub(super) fn failed(
     let said = timed_out.as_deref().unwrap_or_else(|| reason(maintenance));
     let mut cause = by_condition(maintenance, drained, said, kubectl);
     let written = status(maintenance).last_update.as_ref().map(|at| at.0);
-    let timed_out_at = (has_timed_out && limit > 0).then(|| {
-        let paused = status(maintenance).paused_seconds.unwrap_or(0);
-        cordoned_since(maintenance)?.checked_add(SignedDuration::from_secs(limit.saturating_add(paused))).ok()
-    });
+    let timed_out_at = time_limit_end(maintenance, limit).filter(|_| has_timed_out);
     // Later statuses count the pods that leave afterwards.
-    cause.since = timed_out_at.flatten().into_iter().chain(written).min().or(cause.since);
+    cause.since = timed_out_at.into_iter().chain(written).min().or(cause.since);
     if has_timed_out && limit == 0 {
         cause.advice =
             String::from("The timeout has been removed: the drain continues once nm-reconciler sees that");

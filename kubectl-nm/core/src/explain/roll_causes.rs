@@ -179,7 +179,7 @@ fn drained_by_roll(
 fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause {
     let nobody = format!("Nobody runs roll {roll}, {so}");
     let status = roll_command("status", roll, kubectl);
-    let cause = match facts.roll_jobs.get(roll) {
+    let mut cause = match facts.roll_jobs.get(roll) {
         Some(RollJob::Starting(words)) => Cause {
             what: vec![format!("Nobody runs roll {roll} now. {words}.")],
             advice: String::from("The Job starts by itself; see how far it is"),
@@ -199,14 +199,11 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
         },
         None => abandoned_by_program(roll, format!("{nobody}."), status, kubectl),
     };
-    let paused = pause_sentence(roll, &facts.rolls).filter(|_| !cause.passes());
-    let ends_pause = if paused.is_some() { ", which also ends the pause" } else { "" };
-    Cause {
-        what: cause.what.iter().cloned().chain(paused).collect(),
-        advice: format!("{}{ends_pause}", cause.advice),
-        since: facts.rolls.last_sign(roll),
-        ..cause
+    if let Some(paused) = pause_sentence(roll, &facts.rolls).filter(|_| !cause.passes()) {
+        cause.what.push(paused);
+        cause.advice.push_str(", which also ends the pause");
     }
+    Cause { since: facts.rolls.last_sign(roll), ..cause }
 }
 
 fn abandoned_by_program(roll: &str, what: String, status: String, kubectl: &str) -> Cause {

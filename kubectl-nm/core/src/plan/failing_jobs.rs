@@ -1,7 +1,8 @@
 //! The Jobs that a drain makes fail for good, in words.
 
+use std::collections::BTreeMap;
+
 use nm_shared::PodReference;
-use nm_shared::forecast::failing_jobs;
 use serde_json::{Value, json};
 
 use crate::args::duration::age;
@@ -16,11 +17,8 @@ pub struct FailingJobs {
 }
 
 impl FailingJobs {
-    pub(super) fn of(forecast: &failing_jobs::FailingJobs) -> impl Iterator<Item = Self> {
-        let failing_jobs::FailingJobs { at_once, after } = forecast;
-        let at_once = Some((None, at_once)).filter(|(_, jobs)| !jobs.is_empty());
-        let all = at_once.into_iter().chain(after.iter().map(|(seconds, jobs)| (Some(*seconds), jobs)));
-        all.map(|(after, jobs)| Self { jobs: jobs.clone(), after })
+    pub(super) fn of(failing: &BTreeMap<Option<i64>, Vec<PodReference>>) -> impl Iterator<Item = Self> {
+        failing.iter().map(|(after, jobs)| Self { jobs: jobs.clone(), after: *after })
     }
 
     pub(super) fn line(&self) -> Line {
@@ -60,11 +58,8 @@ mod tests {
     #[test]
     fn a_job_that_may_finish_before_its_pods_are_evicted_fails_only_if_it_does_not() {
         let job = |name: &str| PodReference { namespace: "shop".into(), name: name.into() };
-        let forecast = failing_jobs::FailingJobs {
-            at_once: vec![job("a"), job("b")],
-            after: [(90, vec![job("c")])].into(),
-        };
-        let found: Vec<FailingJobs> = FailingJobs::of(&forecast).collect();
+        let failing = [(None, vec![job("a"), job("b")]), (Some(90), vec![job("c")])].into();
+        let found: Vec<FailingJobs> = FailingJobs::of(&failing).collect();
         let lines: Vec<String> = found.iter().map(|failing| failing.line().to_string()).collect();
         assert_eq!(
             lines,

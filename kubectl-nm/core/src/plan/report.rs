@@ -18,7 +18,7 @@ use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::drain::returning::{ReturnCause, is_assigned_by_template, tolerates_cordon};
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
-use nm_shared::forecast::failing_jobs::{self, FailingJobs};
+use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, NamespacedWorkload};
 use nm_shared::forecast::preemption::UsedCapacity;
@@ -62,8 +62,8 @@ pub struct PlanReport {
     pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
     pub(crate) outages: Vec<NamespacedWorkload>,
-    /// The Jobs that fail for good; empty without access to Jobs or pods.
-    pub(crate) failing_jobs: FailingJobs,
+    /// The Jobs that fail for good, by the seconds after the cordon, or none if that is at once; empty without access to Jobs or pods.
+    pub(crate) failing_jobs: BTreeMap<Option<i64>, Vec<PodReference>>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
     /// The pods that may take long to terminate; empty without access to pods.

@@ -135,8 +135,7 @@ fn run_by(pod: &DrainPod) -> Option<String> {
     Some(format!("runs roll {roll}; its Job starts another pod elsewhere, which continues the roll"))
 }
 
-/// Whether the replacement of a pod fits on no other node, as far as that is estimated.
-/// Whether a pod is to be replaced first, and its replacement fits on no other node.
+/// Whether a pod is to be replaced first, and its replacement fits on no other node, as far as that is estimated.
 fn is_replaced_nowhere(forecast: &PodForecast, report: &PlanReport) -> bool {
     if !matches!(forecast.fate, PodOutcome::Surges(_)) {
         return false;
