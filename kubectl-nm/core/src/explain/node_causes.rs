@@ -191,7 +191,10 @@ pub(super) fn held(
     };
     let completion = completion_ended(maintenance, now).filter(|_| !ends && !hold.hooks.is_empty());
     let completion = completion.map(|at| {
-        format!("Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at {at}.")
+        format!(
+            "Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at {at}. A Job counts an \
+             evicted pod as failed, and may fail for good."
+        )
     });
     Some(Cause {
         what: [format!("{what}: the maintenance waits for {hold}.")].into_iter().chain(completion).collect(),
