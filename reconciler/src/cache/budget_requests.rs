@@ -11,12 +11,14 @@ use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::steady_time::SteadyTime;
 
 /// The evictions that were requested of one budget.
+#[derive(Default)]
 pub(crate) struct BudgetRequests {
-    pub(crate) last: SteadyTime,
+    /// When the last one was requested.
+    pub(crate) last: Option<SteadyTime>,
     /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
     /// [`MAX_GAP`](nm_shared::drain::eviction_attempts::MAX_GAP) after that: other answers, such as an error, are no verdict on it.
     pub(crate) refused_at: Option<SteadyTime>,
-    /// Until when the pods whose evictions were accepted may take to terminate, by uid.
+    /// Until when the pods that terminate may take, by uid.
     terminating: HashMap<String, SteadyTime>,
     /// When the last of those that no longer terminate was gone, or had to be.
     ended_at: Option<SteadyTime>,
@@ -33,34 +35,28 @@ pub(crate) struct AnsweredEviction {
 }
 
 impl BudgetRequests {
-    pub(crate) fn new(now: SteadyTime) -> Self {
-        Self {
-            last: now,
-            refused_at: None,
-            terminating: HashMap::new(),
-            ended_at: None,
-            in_flight: Arc::default(),
-            answered: HashMap::new(),
-        }
-    }
-
     /// A request is in flight for as long as the clone of this lives.
     pub(crate) fn counter(&self) -> Arc<()> {
         self.in_flight.clone()
     }
 
     pub(crate) fn record(&mut self, pod: &DrainPod, outcome: &EvictionOutcome, now: SteadyTime) {
-        self.last = now;
+        self.last = Some(now);
         match outcome {
             EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
             EvictionOutcome::Accepted => {
-                let overdue = self.terminating.extract_if(|_, until| *until <= now).map(|(_, until)| until);
-                self.ended_at = overdue.max().max(self.ended_at);
                 let grace = Duration::from_secs(pod.grace_seconds.into());
-                self.terminating.insert(pod::uid(pod).to_owned(), now.after(grace));
+                self.record_terminating(pod, now.after(grace), now);
             }
             _ => {}
         }
+    }
+
+    /// The pod may take `until` then to terminate.
+    pub(crate) fn record_terminating(&mut self, pod: &DrainPod, until: SteadyTime, now: SteadyTime) {
+        let overdue = self.terminating.extract_if(|_, until| *until <= now).map(|(_, until)| until);
+        self.ended_at = overdue.max().max(self.ended_at);
+        self.terminating.insert(pod::uid(pod).to_owned(), until);
     }
 
     pub(crate) fn record_gone(&mut self, pod: &str, now: SteadyTime) {
@@ -69,7 +65,7 @@ impl BudgetRequests {
         }
     }
 
-    /// Until when pods whose evictions were accepted may take to terminate, or when the last was gone.
+    /// Until when its pods may take to terminate, or when the last was gone.
     pub(crate) fn busy_until(&self) -> Option<SteadyTime> {
         self.terminating.values().copied().max().max(self.ended_at)
     }

@@ -1,7 +1,8 @@
 //! A node as the cache keeps it. Nine tenths of Kubernetes' own type would be empty fields, and there may be thousands of nodes.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nm_shared::cluster::node::ETCD_ROLES;
 use nm_shared::cluster::node_fit::CandidateNode;
 use nm_shared::drain::node_conditions::is_ours;
@@ -26,8 +27,8 @@ struct NodeFacts {
     annotations: Box<[Entry]>,
     unschedulable: Option<bool>,
     taints: Option<Box<[Taint]>>,
-    /// The status of the condition `Ready`.
-    ready: Option<Box<str>>,
+    /// The status of the condition `Ready`, and when that last changed.
+    ready: Option<(Box<str>, Option<Timestamp>)>,
     /// The other conditions.
     conditions: Box<[NodeCondition]>,
 }
@@ -71,7 +72,7 @@ impl CandidateNode for CompactNode {
     }
 
     fn is_ready(&self) -> bool {
-        self.facts.ready.as_deref().is_none_or(|status| status == "True")
+        self.facts.ready.as_ref().is_none_or(|(status, _)| **status == *"True")
     }
 }
 
@@ -85,7 +86,8 @@ impl From<Node> for CompactNode {
         let spec = spec.unwrap_or_default();
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
-        let ready = ready.map(|ready| ready.status.as_str().into());
+        let ready = ready
+            .map(|ready| (ready.status.as_str().into(), ready.last_transition_time.as_ref().map(|at| at.0)));
         let others = conditions.into_iter().filter(|condition| condition.type_ != READY);
         let entries = |(key, value): (String, String)| (key.into_boxed_str(), value.into_boxed_str());
         let facts = NodeFacts {
@@ -110,9 +112,10 @@ impl From<&CompactNode> for Node {
             let owned = entries.iter().map(|(key, value)| (key.to_string(), value.to_string()));
             (!entries.is_empty()).then(|| owned.collect())
         };
-        let ready = facts.ready.as_deref().map(|status| NodeCondition {
+        let ready = facts.ready.as_ref().map(|(status, since)| NodeCondition {
             type_: READY.to_owned(),
-            status: status.to_owned(),
+            status: status.to_string(),
+            last_transition_time: since.map(Time),
             ..NodeCondition::default()
         });
         Self {
@@ -152,7 +155,7 @@ mod tests {
                 "labels": {"node-role.kubernetes.io/control-plane": ""}, "annotations": {UNDO_ANNOTATION: "{}"}},
             "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
             "status": {"conditions": [
-                {"type": "Ready", "status": "True"},
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"},
                 {"type": "Drained", "status": "True", "message": "NodeMaintenance m",
                     "lastTransitionTime": "2026-01-01T00:00:00Z"},
             ]},
@@ -212,7 +215,7 @@ mod tests {
         other["spec"]["unschedulable"] = Value::Null;
         assert!(!compact(node("1")).is_alike(&compact(other)));
         let mut heard = node("2");
-        heard["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:00Z");
+        heard["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-03T00:00:00Z");
         heard["metadata"]["finalizers"] = json!(["example.com/f"]);
         let heard: Node = serde_json::from_value(heard).unwrap();
         assert!(is_alike(&Node::from(&compact(node("1"))), &heard), "nothing reads the rest");

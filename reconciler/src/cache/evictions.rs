@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod::{self, DrainPod};
@@ -23,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cache::budget_requests::{AnsweredEviction, BudgetRequests};
-use crate::cache::budgets::SeenBudget;
+use crate::cache::budgets::{DisruptionBudgets, SeenBudget};
 use crate::cache::eviction_scheduler::EvictionScheduler;
 use crate::telemetry::metrics::{Metrics, QueueTimer};
 
@@ -229,8 +231,8 @@ impl Evictions {
         now: SteadyTime,
     ) -> Withdrawal {
         let charge = |guard: &Arc<BudgetVersion>| {
-            let requests = self.budgets.entry(guard.key.clone()).or_insert_with(|| BudgetRequests::new(now));
-            requests.last = now;
+            let requests = self.budgets.entry(guard.key.clone()).or_default();
+            requests.last = Some(now);
             let freed = Some(self.freed.0.clone());
             Charge { guard: guard.clone(), _counted: requests.counter(), freed }
         };
@@ -327,6 +329,36 @@ impl Evictions {
                 if let Some(requests) = self.budgets.get_mut(&guard.key) {
                     requests.record_gone(&uid, now);
                 }
+            }
+        }
+    }
+
+    /// Notes the pods on `node` that terminate although no eviction of theirs was accepted here: an earlier maintenance or somebody
+    /// else has deleted them. Their budgets move once they have been replaced.
+    pub(crate) fn note_terminating(
+        &mut self,
+        node: &str,
+        pods: &[Arc<DrainPod>],
+        budgets: &DisruptionBudgets,
+        wall: Timestamp,
+    ) {
+        let now = self.now();
+        for pod in pods {
+            let Some(deadline) = pod::deadline(pod) else { continue };
+            let known = self.nodes.get(node).and_then(|pods| pods.get(pod::uid(pod)));
+            if known.is_some_and(|eviction| !eviction.guards.is_empty()) {
+                continue;
+            }
+            let near = budgets.in_namespace(pod::names(pod).namespace).map(|seen| &seen.budget);
+            let guards = near.filter(|budget| budget.guards(pod)).map(|budget| budget.version().clone());
+            let guards: Vec<_> = guards.collect();
+            let until =
+                now.after(Duration::try_from(deadline.duration_since(wall)).unwrap_or(Duration::ZERO));
+            for guard in &guards {
+                self.budgets.entry(guard.key.clone()).or_default().record_terminating(pod, until, now);
+            }
+            if !guards.is_empty() {
+                self.eviction(node, pod).guards = guards;
             }
         }
     }
@@ -432,7 +464,7 @@ impl Evictions {
         };
         requests.answered.retain(|_, answered| answered.guard.version == version.version);
         let answers = requests.answers(|node, uid| budget_use(&self.nodes, node, uid));
-        let left = RemainingBudget::of(budget.clone(), Some(requests.last), requests.in_flight(), answers);
+        let left = RemainingBudget::of(budget.clone(), requests.last, requests.in_flight(), answers);
         left.moving(*seen, *has_changed, requests.busy_until())
     }
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::drain::budget_allowance::Budgets;
 use serde_json::json;
 
 use super::*;
+use crate::cache::watched::WatchUpdate;
 
 fn evictions() -> Evictions {
     Evictions::new(NonZeroUsize::MIN)
@@ -274,6 +276,39 @@ fn a_budget_is_busy_until_the_pods_whose_evictions_it_allowed_are_gone() {
     state.forget_gone("n", |_| false);
     let gone = busy_until(&state);
     assert!(gone >= now && gone < now.after(Duration::from_secs(300)), "{gone:?}");
+}
+
+#[test]
+fn a_budget_is_busy_until_its_pods_that_others_have_deleted_are_gone() {
+    let object = |name: &str, app: &str| -> PodDisruptionBudget {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "name": name, "resourceVersion": "1"},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+        }))
+        .unwrap()
+    };
+    let wall: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+    let deleted = json!({"metadata": {"namespace": "shop", "name": "a", "uid": "a", "labels": {"app": "cart"},
+        "deletionTimestamp": "2026-01-01T01:10:00Z", "deletionGracePeriodSeconds": 600}});
+    let deleted: Arc<DrainPod> = Arc::new(serde_json::from_value(deleted).unwrap());
+    let (mut state, mut budgets) = (evictions(), DisruptionBudgets::default());
+    budgets
+        .apply(WatchUpdate::Listed(vec![object("cart", "cart"), object("other", "other")]), SteadyTime::MIN);
+    let busy_until = |state: &Evictions, name: &str| {
+        let key = BudgetKey { namespace: "shop".into(), name: name.into() };
+        state.budgets.get(&key).and_then(BudgetRequests::busy_until)
+    };
+    let before = state.now();
+    state.note_terminating("n", &[deleted.clone(), Arc::new(pod("b"))], &budgets, wall);
+    let until = busy_until(&state, "cart").unwrap();
+    assert!(until >= before.after(Duration::from_secs(600)), "{until:?}");
+    assert_eq!(busy_until(&state, "other"), None);
+    assert_eq!(last_request(&mut state), None, "nothing is requested");
+    // The deadline is not moved by later looks.
+    state.note_terminating("n", &[deleted], &budgets, wall - SignedDuration::from_secs(60));
+    assert_eq!(busy_until(&state, "cart"), Some(until));
+    state.forget_gone("n", |_| false);
+    assert!(busy_until(&state, "cart").is_some_and(|gone| gone < until));
 }
 
 #[test]

@@ -128,6 +128,7 @@ fn observe_pods(
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         state.evictions.forget_gone(name, |uid| uids.contains(uid));
+        state.evictions.note_terminating(name, pods, &state.budgets, now);
     }
     let known_pods = pods.as_deref().unwrap_or_default();
     let observed = ClusterState {

@@ -1,5 +1,6 @@
 //! Reading a node.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -21,9 +22,26 @@ pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// Whether a node is Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is, since then, if it says so.
+    Ready(Option<Timestamp>),
+    /// It is not.
+    NotReady,
+}
+
 /// Whether the node is Ready. A node that has not reported the condition counts as Ready.
+pub fn readiness(node: &Node) -> Readiness {
+    match ready(node) {
+        Some(ready) if ready.status != "True" => Readiness::NotReady,
+        ready => Readiness::Ready(ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0))),
+    }
+}
+
+/// The same, without the time.
 pub fn is_ready(node: &Node) -> bool {
-    ready(node).is_none_or(|ready| ready.status == "True")
+    readiness(node) != Readiness::NotReady
 }
 
 /// Whether the node reports that it is Ready. A node that has not reported the condition does not.

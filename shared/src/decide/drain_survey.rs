@@ -14,8 +14,8 @@ use crate::api::status::{
     BlockReason, BlockedPod, BudgetFacts, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS,
     MAX_WAITING_PODS, NodeMaintenanceStatus, WaitReason, WaitingPod,
 };
-use crate::cluster::pod::DrainPod;
-use crate::cluster::{node, pod};
+use crate::cluster::node::{self, Readiness};
+use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
 use crate::decide::surge::Surges;
@@ -58,7 +58,7 @@ impl<'a> DrainSurvey<'a> {
         withheld: bool,
         now: Timestamp,
     ) -> Self {
-        let node_ready = observed.node.as_deref().is_some_and(node::is_ready);
+        let readiness = observed.node.as_deref().map_or(Readiness::NotReady, node::readiness);
         let on_node = || plan.pods.iter().map(|planned| &*planned.pod);
         // The pod of a disk goes as its virtual machine goes.
         let subject = |planned: &'a PlannedPod| launcher_of(&planned.pod, on_node()).unwrap_or(&planned.pod);
@@ -87,7 +87,7 @@ impl<'a> DrainSurvey<'a> {
                 machine_moves: observed.evacuations.moves(&planned.pod, on_node(), &observed.attempts),
                 surges: surges.is_surging(&planned.pod),
                 surge_block: surges.block_of(&planned.pod),
-                node_ready,
+                node: readiness,
                 withheld,
             };
             (planned, pod_state::standing(planned, &known, now))

@@ -272,6 +272,14 @@ impl Budgets {
         })
     }
 
+    /// Notes that `pod` may take `until` then to terminate, for its budgets.
+    pub fn note_terminating(&mut self, pod: &DrainPod, until: SteadyTime) {
+        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        for left in near.filter(|left| left.budget.guards(pod)) {
+            left.motion.busy_until = left.motion.busy_until.max(Some(until));
+        }
+    }
+
     fn of(&self, pod: &DrainPod) -> impl Iterator<Item = &RemainingBudget> {
         let near = self.by_namespace.get(pod::names(pod).namespace).into_iter().flatten();
         near.filter(|left| left.budget.guards(pod))

@@ -13,6 +13,7 @@ use crate::api::status::{
 use crate::api::surge::SurgeFacts;
 use crate::cluster::admission_webhook;
 use crate::cluster::disruption_budget::BudgetRefusal;
+use crate::cluster::node::Readiness;
 use crate::cluster::pod::{self, DrainPod, JOB_FINALIZER, Termination};
 use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, Budgets};
@@ -111,7 +112,7 @@ pub struct PodContext<'a> {
     /// What prevents that, if it is asked for.
     pub surge_block: Option<&'a SurgeBlock>,
     /// Whether its node is Ready.
-    pub node_ready: bool,
+    pub node: Readiness,
     /// Whether no eviction is requested now, because the maintenance is paused, or waits for hooks or load balancers.
     pub withheld: bool,
 }
@@ -122,8 +123,7 @@ pub fn standing(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) 
         let message = returning::why(&planned.pod, context.group.drain_taint());
         return Blocker::new(BlockReason::KeepsReturning, message).into();
     }
-    let unready_node = (!context.node_ready).then_some(&*planned.pod.node);
-    if let Some(state) = visible_state(&planned.pod, planned.verdict, unready_node, now) {
+    if let Some(state) = visible_state(&planned.pod, planned.verdict, context.node, now) {
         return state;
     }
     if planned.verdict == Verdict::Wait {
@@ -235,15 +235,26 @@ fn unrequested_state(attempt: &Attempt) -> PodState {
     }
 }
 
-/// When the state of a pod changes without an event in the cluster.
-pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
-    let termination = pod::termination(&planned.pod)?;
+/// When the state of a pod changes without an event in the cluster, while its node is as ready as now.
+pub fn next_change(planned: &PlannedPod, node: Readiness, now: Timestamp) -> Option<Timestamp> {
+    let termination = termination_on(node, &planned.pod)?;
     let Termination { deadline, finalizers, .. } = termination;
     let is_kept = !finalizers.is_empty() && is_confirmed(&termination);
     let kept = is_kept.then(|| ended_at(&termination, now).saturating_add(timeout_of(finalizers)));
     let stuck = deadline.saturating_add(KUBELET_TIMEOUT);
     let changes = kept.into_iter().chain([stuck]).filter_map(Result::ok);
     changes.chain([deadline]).filter(|at| *at > now).min()
+}
+
+/// The termination of a pod on its node. A kubelet that could not know of the deletion, because its node was not Ready, gives the
+/// pod its grace period once it is back.
+fn termination_on(node: Readiness, pod: &DrainPod) -> Option<Termination<'_>> {
+    let termination = pod::termination(pod)?;
+    let (Readiness::Ready(Some(since)), Some(grace @ 1..)) = (node, termination.grace_seconds) else {
+        return Some(termination);
+    };
+    let again = since.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(since);
+    Some(Termination { deadline: termination.deadline.max(again), ..termination })
 }
 
 /// When the pod ended, or will have at the latest. Once the kubelet has confirmed the end, the deadline is the time of the
@@ -269,19 +280,19 @@ fn is_confirmed(termination: &Termination<'_>) -> bool {
     termination.grace_seconds == Some(0)
 }
 
-/// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
-/// if that is not Ready.
+/// The state of a pod as far as the pod and its node show it; none if it depends on its evictions.
 pub fn visible_state(
     pod: &DrainPod,
     verdict: Verdict,
-    unready_node: Option<&str>,
+    node: Readiness,
     now: Timestamp,
 ) -> Option<PodStanding> {
     if let Verdict::Stay(_) = verdict {
         return Some(PodState::Staying.into());
     }
     // Whoever deletes a pod that the drain leaves alone has decided about it.
-    if let Some(termination) = pod::termination(pod) {
+    if let Some(termination) = termination_on(node, pod) {
+        let unready_node = (node == Readiness::NotReady).then_some(&*pod.node);
         return Some(terminating(&termination, unready_node, now));
     }
     match verdict {

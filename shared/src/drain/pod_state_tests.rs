@@ -35,7 +35,7 @@ fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budget
         machine_moves: false,
         surges: false,
         surge_block: None,
-        node_ready,
+        node: if node_ready { Readiness::Ready(None) } else { Readiness::NotReady },
         withheld: false,
     }
 }
@@ -275,6 +275,25 @@ fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
 }
 
 #[test]
+fn a_kubelet_that_is_back_gives_terminating_pods_their_grace_period_again() {
+    let check = |since: &str, grace: i64, expected: &str, next: Option<&str>| {
+        let pod = planned(
+            &json!({"deletionTimestamp": "2026-01-01T00:40:00Z", "deletionGracePeriodSeconds": grace}),
+        );
+        let node = Readiness::Ready(Some(since.parse().unwrap()));
+        let found = standing(&pod, &PodContext { node, ..known(None, true, &Budgets::default()) }, now());
+        let next = next.map(|next| next.parse::<Timestamp>().unwrap());
+        assert_eq!((word(&found), next_change(&pod, node, now())), (expected, next), "{since} {grace}");
+    };
+    check("2026-01-01T00:00:00Z", 60, "NotEnding", None);
+    check("2026-01-01T00:59:50Z", 60, "Terminating", Some("2026-01-01T01:00:50Z"));
+    check("2026-01-01T00:58:50Z", 60, "Terminating", Some("2026-01-01T01:00:50Z"));
+    check("2026-01-01T00:57:50Z", 60, "NotEnding", None);
+    // It only has to confirm that they have terminated.
+    check("2026-01-01T00:59:50Z", 0, "NotEnding", None);
+}
+
+#[test]
 fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
     let check = |deleted: &str, finished: Option<&str>, expected: &str, next: Option<&str>| {
         let terminated =
@@ -285,7 +304,11 @@ fn a_pod_that_has_just_ended_is_not_blocked_by_its_finalizers() {
         let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
         let found = standing(&planned, &known(None, true, &Budgets::default()), now());
         let next = next.map(|next| next.parse::<Timestamp>().unwrap());
-        assert_eq!((word(&found), next_change(&planned, now())), (expected, next), "{finished:?}");
+        assert_eq!(
+            (word(&found), next_change(&planned, Readiness::Ready(None), now())),
+            (expected, next),
+            "{finished:?}"
+        );
     };
     // Its kubelet confirms the end with a grace period of 0 s, counted from the first deletion.
     let long_ago = "2026-01-01T00:40:00Z";
@@ -307,7 +330,11 @@ fn a_pod_that_its_job_counts_after_a_back_off_is_not_blocked_meanwhile() {
         let planned = PlannedPod { pod, verdict: Verdict::Evict, warnings: Vec::new() };
         let found = standing(&planned, &known(None, true, &Budgets::default()), now());
         let next = next.map(|next| next.parse::<Timestamp>().unwrap());
-        assert_eq!((word(&found), next_change(&planned, now())), (expected, next), "{deleted}");
+        assert_eq!(
+            (word(&found), next_change(&planned, Readiness::Ready(None), now())),
+            (expected, next),
+            "{deleted}"
+        );
     };
     let of_job = || json!(["batch.kubernetes.io/job-tracking"]);
     check("2026-01-01T00:50:00Z", of_job(), "Terminating", Some("2026-01-01T01:01:00Z"));

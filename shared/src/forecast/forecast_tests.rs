@@ -35,7 +35,7 @@ fn planned(node: &str, pods: Vec<Arc<DrainPod>>) -> PlannedNode {
         node: node.to_owned(),
         drain: DrainSpec::default(),
         pods,
-        ready: true,
+        readiness: Readiness::Ready(None),
         cordon_tolerated: HashSet::new(),
     }
 }
@@ -112,6 +112,23 @@ fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
         assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{unplaced:?}");
     }
     assert_eq!(words(&forecast_with(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
+}
+
+#[test]
+fn a_budget_whose_pods_terminate_moves_once_they_have_been_replaced() {
+    let deleted = |at: &str| {
+        let deleted: DrainPod =
+            serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "z", "uid": "z",
+            "labels": {"app": "cart"}, "deletionTimestamp": at, "deletionGracePeriodSeconds": 60}}))
+            .unwrap();
+        Arc::new(deleted)
+    };
+    let found = |at: &str| {
+        let pods = carts(&["a"]).into_iter().chain([deleted(at)]).collect();
+        forecast(vec![planned("n1", pods)], &[budget("cart", "cart", 0, 8)], &[])
+    };
+    assert_eq!(words(&found("2026-01-01T00:00:50Z")), ["later", "ends"]);
+    assert_eq!(words(&found("2025-12-31T23:59:30Z")), ["DisruptionBudget", "ends"]);
 }
 
 #[test]

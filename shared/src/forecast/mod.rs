@@ -25,6 +25,7 @@ use crate::api::pod_state::PodState;
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts};
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::BudgetKey;
+use crate::cluster::node::Readiness;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
@@ -46,7 +47,7 @@ pub struct PlannedNode {
     /// The pods on it.
     pub pods: Vec<Arc<DrainPod>>,
     /// Whether it is Ready.
-    pub ready: bool,
+    pub readiness: Readiness,
     /// The uids of the pods like which others may be scheduled to it while it is in maintenance.
     pub cordon_tolerated: HashSet<String>,
 }
@@ -283,6 +284,12 @@ impl DrainPreview {
         let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
+        for (_, planned) in self.planned() {
+            if let Some(deadline) = pod::deadline(&planned.pod).filter(|deadline| *deadline > now) {
+                let left = Duration::try_from(deadline.duration_since(now)).unwrap_or(Duration::ZERO);
+                budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));
+            }
+        }
         for pod in self.to_evict() {
             let (budget, block) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,
@@ -335,7 +342,7 @@ impl DrainPreview {
                 machine_moves: false,
                 surges: replaced_by.is_some(),
                 surge_block: surge.as_ref().and_then(|surge| surge.as_ref().err()),
-                node_ready: node.ready,
+                node: node.readiness,
                 withheld: false,
             };
             let standing = pod_state::standing(planned, &known, now);

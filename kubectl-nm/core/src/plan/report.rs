@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::api::status::{BlockFacts, BlockReason};
 use nm_shared::cluster::disruption_budget::BudgetKey;
-use nm_shared::cluster::node;
+use nm_shared::cluster::node::{self, Readiness};
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::drain::blocker::Blocker;
@@ -118,7 +118,7 @@ pub(crate) fn preview(
             node: name.clone(),
             drain: drain_of(name, requested, snapshot),
             pods: on_node().map(|pod| Arc::new(DrainPod::from(&**pod))).collect(),
-            ready: known.is_none_or(node::is_ready),
+            readiness: known.map_or(Readiness::Ready(None), node::readiness),
         }
     };
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)

@@ -11,6 +11,7 @@ use nm_core::args::duration::age;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy::in_short;
 use nm_core::maintenance::roll::stay_words;
+use nm_shared::cluster::node::Readiness;
 use nm_shared::drain::plan::Verdict;
 use nm_shared::drain::pod_state::{self, PodStanding};
 use nm_shared::{BlockFacts, BlockReason, PodState};
@@ -46,7 +47,8 @@ impl PodProgress {
         if let Verdict::Stay(reason) = verdict {
             return Self { message: stay_words(&pod.pod, reason), ..PodState::Staying.into() };
         }
-        let Some(PodStanding { state, blocker, .. }) = pod_state::visible_state(&pod.pod, verdict, None, now)
+        let Some(PodStanding { state, blocker, .. }) =
+            pod_state::visible_state(&pod.pod, verdict, Readiness::Ready(None), now)
         else {
             return PodState::Waiting.into();
         };
