@@ -17,7 +17,9 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{RollRunners, RollStanding};
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
-use nm_core::maintenance::{self, State, hold, hooks_removed, name_unless_node, node, roll_name, uid};
+use nm_core::maintenance::{
+    self, State, but_unselected, hold, hooks_removed, name_unless_node, node, roll_name, uid,
+};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -286,6 +288,7 @@ fn line(started: &Started, state: Option<State>, node: &str, args: &StartArgs, r
             Some(state) => (line.and(": ").with(state.style(), state.word()), ","),
             None => (line, ""),
         };
+        let line = line.and(but_unselected(maintenance::status(&started.object)));
         return match roll_name(&started.object) {
             Some(roll) => line.and(format!("{comma} as part of roll {roll}, {}", returned_by(roll, rolls))),
             None => line,

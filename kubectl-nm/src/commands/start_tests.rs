@@ -378,6 +378,12 @@ async fn an_existing_maintenance_that_makes_no_progress_is_printed_with_its_stat
         (json!({"phase": "Failed", "lastError": "timed out"}), "", ": Failed", hint),
         (running(40, &[("a", "m")]), "", ": Blocked", hint),
         (json!({"phase": "Succeeded"}), "", ": Drained", ""),
+        (
+            json!({"phase": "Succeeded", "unselectedPods": 7}),
+            "",
+            ": Drained; 7 pods stay: podSelector does not match them",
+            "",
+        ),
         (json!({"phase": "Running"}), "", "", ""),
         (json!({"phase": "Failed"}), " --dry-run", "", ""),
     ] {

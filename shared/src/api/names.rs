@@ -53,6 +53,9 @@ pub const KEEP_CORDON_ANNOTATION: &str = "kubectl-nm.dev/keep-cordon";
 /// before the first pod is evicted.
 pub const START_TOGETHER_ANNOTATION: &str = "kubectl-nm.dev/start-together";
 
+/// Label of the maintenances of a roll, and of the pods of its Jobs; its value is the roll's name.
+pub const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
+
 /// The domain of the annotations of a maintenance that are hooks before its first eviction.
 pub const PRE_DRAIN_HOOK: &str = "pre-drain.hook.kubectl-nm.dev";
 

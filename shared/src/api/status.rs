@@ -144,6 +144,11 @@ pub struct NodeMaintenanceStatus {
     /// What became of pods other than that they moved to another node. Absent before the maintenance begins.
     pub departed_pods: Option<DepartedPods>,
 
+    /// Number of running pods that stay because `podSelector` does not match them, without static pods, and without pods of
+    /// DaemonSets and of the Jobs of rolls. Absent if there are none.
+    #[schemars(range(min = 0))]
+    pub unselected_pods: Option<i32>,
+
     /// Number of pods in each state.
     pub pod_counts: PodCounts,
 }

@@ -266,7 +266,7 @@ pub fn failed(
         status.blocked_pods.clear();
         (status.migrating_pods, status.surging_pods) = (None, None);
         (status.waiting_pods, status.attached_volumes) = (None, None);
-        (status.returned_pods, status.hold) = (None, None);
+        (status.returned_pods, status.hold, status.unselected_pods) = (None, None, None);
         status.pod_counts = PodCounts::default();
         draft.record_detach(None);
     }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::whole_seconds;
 use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::MigratingPod;
+use crate::api::names::ROLL_LABEL;
 use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
@@ -161,6 +162,7 @@ impl<'a> DrainSurvey<'a> {
         status.waiting_pods = Some(waiting).filter(|pods| !pods.is_empty());
         let returned = self.returned_pods(status.returned_pods.as_deref().unwrap_or_default(), now);
         status.returned_pods = Some(returned).filter(|pods| !pods.is_empty());
+        status.unselected_pods = Some(self.unselected()).filter(|pods| *pods > 0);
         status.surging_pods = self.surges.for_status();
         status.restarted_replica_sets = self.surges.restarted_for_status();
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
@@ -195,6 +197,17 @@ impl<'a> DrainSurvey<'a> {
         self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Stay(reason)).count()
     }
 
+    /// The number of running pods that stay only because of `podSelector`, except for those of the Jobs of rolls.
+    fn unselected(&self) -> i32 {
+        let is_unselected = |planned: &PlannedPod| {
+            let pod = &planned.pod;
+            planned.verdict == Verdict::Stay(StayReason::NotSelected)
+                && !(pod::is_finished(pod) || pod::is_mirror(pod) || pod::daemon_set(pod).is_some())
+                && !pod.labels.contains_key(ROLL_LABEL)
+        };
+        count(self.pods.iter().filter(|(planned, _)| is_unselected(planned)).count())
+    }
+
     /// The counts. Of `total_pods`, `eviction_pods` had to leave at the time `counted_at`; those that the drain has stopped to wait
     /// for are still there, and so are those that need not leave any more. Pods that were created later are not among them.
     fn counts(&self, total_pods: i32, eviction_pods: i32, counted_at: Timestamp) -> PodCounts {
@@ -204,14 +217,16 @@ impl<'a> DrainSurvey<'a> {
         for (planned, standing) in &self.pods {
             *counts.of_mut(standing.state) += 1;
             let came_later = planned.pod.created.is_some_and(|created| created > counted_at);
+            // Times are in seconds, so such a pod may have come later.
+            let may_have_come_later = planned.pod.created.is_some_and(|created| created >= counted_at);
             still_there += i32::from(standing.state.is_pending() && !came_later);
             let is_left_alone = matches!(
                 planned.verdict,
                 Verdict::Stay(StayReason::DaemonSet | StayReason::Mirror | StayReason::NotSelected)
             );
-            staying += i32::from(is_left_alone && !came_later);
+            staying += i32::from(is_left_alone && !may_have_come_later);
             let is_not_selected = planned.verdict == Verdict::Stay(StayReason::NotSelected);
-            not_selected += i32::from(is_not_selected && !came_later);
+            not_selected += i32::from(is_not_selected && !may_have_come_later);
         }
         // More of them stay than at that time, because `podSelector` has changed.
         let stayed = total_pods.saturating_sub(eviction_pods).max(0);

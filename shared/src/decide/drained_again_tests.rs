@@ -85,6 +85,20 @@ fn pods_that_no_longer_have_to_leave_are_not_gone() {
     let status = drained.status.unwrap();
     assert_eq!(condition(&status, "Drained"), ("True", "Drained"));
     assert_eq!((status.eviction_pods, status.pod_counts.gone, status.drain_progress), (2, 0, 100));
+    assert_eq!(status.unselected_pods, Some(2));
+}
+
+#[test]
+fn the_pod_of_a_job_of_a_roll_that_is_created_right_after_the_cordon_is_no_pod_that_stays() {
+    let spec = json!({"podSelector": {"matchExpressions": [{"key": "kubectl-nm.dev/roll", "operator": "DoesNotExist"}]}});
+    let new = maintenance(&json!({"spec": {"drain": spec}}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let second = "2026-01-01T01:00:00Z";
+    assert_eq!(begun.status.as_ref().unwrap().begun_at(), second.parse().ok());
+    let job = pod_named("job", &json!({"creationTimestamp": second, "labels": {"kubectl-nm.dev/roll": "r"}}));
+    let seen = ClusterState { pods: Some(vec![job]), ..cordoned() };
+    let status = after(&begun, &decide(&begun, &seen, at(20))).status.unwrap();
+    assert_eq!((status.eviction_pods, status.pod_counts.gone, status.unselected_pods), (2, 2, None));
 }
 
 #[test]

@@ -28,8 +28,7 @@ pub fn uid(maintenance: &NodeMaintenance) -> String {
     maintenance.uid().unwrap_or_default()
 }
 
-/// Label of the maintenances of a roll; its value is the roll's name.
-pub const ROLL_LABEL: &str = "kubectl-nm.dev/roll";
+pub use nm_shared::api::names::ROLL_LABEL;
 
 /// The namespace of the Jobs that run rolls, and of the Jobs that these rolls run on nodes. Whoever may create Jobs in it may do
 /// what a roll may, so it is not the namespace of nm-reconciler.

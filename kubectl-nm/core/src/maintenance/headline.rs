@@ -161,7 +161,7 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let departures = Departures::of(status, gone).unwrap_or_default();
     match status.phase {
         Some(Phase::Succeeded) if gone == 0 && departures.total() == 0 => {
-            return Some(String::from(NOTHING_TO_MOVE));
+            return Some(format!("{NOTHING_TO_MOVE}{}", but_unselected(status)));
         }
         Some(Phase::Succeeded) => {}
         Some(Phase::Failed) if status.eviction_pods > 0 => {
@@ -181,10 +181,20 @@ pub fn drain_result(maintenance: &NodeMaintenance) -> Option<String> {
     let lost = status.departed_pods.map_or(0, |departed| departed.losing_empty_dir_data);
     let its = if lost == 1 { "its" } else { "their" };
     let words = if lost > 0 { format!("{words}; {} lost {its} emptyDir data", pods(lost)) } else { words };
-    Some(match deleted_after_refusal(status) {
+    let words = match deleted_after_refusal(status) {
         0 => words,
         refused => format!("{words}; {} deleted after refused evictions", pods(refused)),
-    })
+    };
+    Some(format!("{words}{}", but_unselected(status)))
+}
+
+/// `; 7 pods stay: podSelector does not match them`, after what the drain has done; empty if there are none.
+pub fn but_unselected(status: &NodeMaintenanceStatus) -> String {
+    match status.unselected_pods {
+        None | Some(..=0) => String::new(),
+        Some(1) => String::from("; 1 pod stays: podSelector does not match it"),
+        Some(several) => format!("; {several} pods stay: podSelector does not match them"),
+    }
 }
 
 /// When a drain began: when its node was cordoned. None before.
@@ -285,12 +295,15 @@ mod tests {
         again["firstDrained"] = json!("2026-01-02T03:06:15Z");
         let mut refused = done(&conditions);
         refused["departedPods"] = json!({"deletedAfterRefusal": 2});
+        let mut partial = done(&conditions);
+        partial["unselectedPods"] = json!(7);
         let mut paused = done(&conditions);
         paused["pausedSeconds"] = json!(60);
         for (status, expected) in [
             (json!({"phase": "Running", "evictionPods": 3}), None),
             (done(&conditions), Some("3 pods gone in 2m10s")),
             (paused, Some("3 pods gone in 2m10s, paused for 1m")),
+            (partial, Some("3 pods gone in 2m10s; 7 pods stay: podSelector does not match them")),
             (done(&late), Some("3 pods gone")),
             (again, Some("3 pods gone in 2m10s")),
             (refused, Some("3 pods gone in 2m10s; 2 pods deleted after refused evictions")),
@@ -304,6 +317,12 @@ mod tests {
                 ),
             ),
             (json!({"phase": "Succeeded"}), Some("no pods had to move when the drain started")),
+            (
+                json!({"phase": "Succeeded", "unselectedPods": 1}),
+                Some(
+                    "no pods had to move when the drain started; 1 pod stays: podSelector does not match it",
+                ),
+            ),
             (
                 json!({"phase": "Failed", "evictionPods": 3, "podCounts": {"gone": 1, "blocked": 2}}),
                 Some("1 of 3 pods gone"),
