@@ -40,6 +40,8 @@ pub struct ClusterFacts {
     pub in_maintenance: BTreeSet<String>,
     /// Those of them that are part of rolls.
     pub of_rolls: BTreeMap<String, NodeOfRoll>,
+    /// How many nodes of each roll are not drained, including those that are planned.
+    pub undrained: BTreeMap<String, usize>,
     /// The pods that are terminating, by node.
     pub terminating: BTreeMap<String, Result<Vec<Pod>, Unseen>>,
     /// Who runs the rolls that planned maintenances are part of.
@@ -271,6 +273,11 @@ impl ClusterFacts {
         let mut facts = Self::default();
         for object in all {
             facts.rolls.note(object);
+            if let Some(roll) = roll_name(object)
+                && !matches!(State::of(object), State::Drained | State::Stopping)
+            {
+                *facts.undrained.entry(roll.to_owned()).or_default() += 1;
+            }
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
                 let is_drained = State::of(object) == State::Drained;
@@ -293,8 +300,9 @@ impl ClusterFacts {
 
     /// Replaces what maintenances show by what they show now, and keeps the rest.
     pub fn note_maintenances<'a>(&mut self, all: impl IntoIterator<Item = &'a NodeMaintenance>) {
-        let Self { rolls, in_maintenance, of_rolls, .. } = Self::of_maintenances(all);
-        (self.rolls, self.in_maintenance, self.of_rolls) = (rolls, in_maintenance, of_rolls);
+        let Self { rolls, in_maintenance, of_rolls, undrained, .. } = Self::of_maintenances(all);
+        (self.rolls, self.in_maintenance, self.of_rolls, self.undrained) =
+            (rolls, in_maintenance, of_rolls, undrained);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
+use crate::maintenance::ROLL_LABEL;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -290,15 +291,29 @@ impl Words<'_> {
             }
         };
         let plan = nm_command("kubectl", &format!("plan {} --surge", shell_quoted(self.node)));
-        format!(", if other nodes have room (`{plan}` shows that){needs}{also}")
+        let roll = self.whole_roll().map(|roll| {
+            format!(". A pod may move to a node that roll {roll} drains later: this sets it for all nodes of the roll")
+        });
+        let roll = roll.unwrap_or_default();
+        format!(", if other nodes have room (`{plan}` shows that){needs}{also}{roll}")
     }
 
-    /// The command that lets Deployments replace pods first in this maintenance.
+    /// The command that lets Deployments replace pods first in this maintenance, and in the others of its roll: otherwise a pod
+    /// that moves to a node of the roll blocks the roll again there.
     fn surge(&self) -> String {
-        let name = shell_quoted(self.maintenance);
-        format!(
-            "{} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{{\"surge\":\"WhenBlocked\"}}}}}}'",
-            self.kubectl
-        )
+        let kubectl = self.kubectl;
+        let patch = "--type=merge -p '{\"spec\":{\"drain\":{\"surge\":\"WhenBlocked\"}}}'";
+        match self.whole_roll() {
+            Some(roll) => {
+                let all = format!("{kubectl} get nm -l {ROLL_LABEL}={} -o name", shell_quoted(roll));
+                format!("{all} | xargs {kubectl} patch {patch}")
+            }
+            None => format!("{kubectl} patch nm {} {patch}", shell_quoted(self.maintenance)),
+        }
+    }
+
+    /// The roll of the maintenance, if other nodes of it are still to be drained.
+    fn whole_roll(&self) -> Option<&str> {
+        self.roll.filter(|roll| self.facts.undrained.get(*roll).is_some_and(|left| *left > 1))
     }
 }

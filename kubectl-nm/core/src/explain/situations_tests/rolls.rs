@@ -68,6 +68,28 @@ fn no_node_left(own: &NodeMaintenance, mut all: Vec<NodeMaintenance>, selector: 
 }
 
 #[test]
+fn in_a_roll_a_surge_is_set_for_all_nodes_that_are_still_to_be_drained() {
+    let surged = |others: &[(&str, Value)]| {
+        let own = maintenance("n1", blocked(), Some(&at_work()));
+        let others = others.iter().map(|(node, status)| maintenance(node, status.clone(), Some(&at_work())));
+        let known = ClusterFacts::of_maintenances(&others.chain([own.clone()]).collect::<Vec<_>>());
+        let facts = never("maxUnavailable", json!(0), 1).facts();
+        let causes = explained(&own, &ClusterFacts { budgets: facts.budgets, nodes: facts.nodes, ..known });
+        let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
+        cause
+    };
+    let patch = r#"--type=merge -p '{"spec":{"drain":{"surge":"WhenBlocked"}}}'"#;
+    let planned = surged(&[("n2", json!({"phase": "Pending"}))]);
+    let all = format!("kubectl get nm -l kubectl-nm.dev/roll=par -o name | xargs kubectl patch {patch}");
+    assert_eq!(planned.commands, [all], "{planned:#?}");
+    assert!(planned.advice.ends_with(
+        ". A pod may move to a node that roll par drains later: this sets it for all nodes of the roll"
+    ));
+    let last = surged(&[("n2", drained())]);
+    assert_eq!(last.commands, [format!("kubectl patch nm n1 {patch}")], "{last:#?}");
+}
+
+#[test]
 fn a_node_that_its_roll_returns_is_waited_for_and_never_stopped() {
     for own in [None, Some(&at_work())] {
         let cause = cause(own, &[("n2", drained(), Some(&at_work()))]);
