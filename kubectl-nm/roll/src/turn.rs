@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::explain::cause::sentence;
+use nm_core::maintenance::State;
 use nm_core::terminal::text::counted;
 
 use crate::decide::{NodeProgress, decide};
 use crate::observed::Observed;
 use crate::record::{Roll, Step};
-use crate::unfinished::{by_step, unfinished};
+use crate::unfinished::{UnfinishedNode, by_step, unfinished};
 
 /// What these planned nodes of a roll wait for, each in sentences: the window, the nodes that are under way, and those of earlier
 /// waves. Within a wave, nodes may start together, or in another order. A node that is not planned, or starts next, waits for nothing.
@@ -24,7 +25,17 @@ pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Ve
     let window = roll.settings.windows.closed(now, slowest).map(|closed| sentence(&closed));
     let mut under_way = unfinished(Some(roll), &record);
     under_way.retain(|one| one.step.is_some_and(|step| step != Step::Planned));
-    let under_way = (!under_way.is_empty()).then(|| format!("Under way: {}.", by_step(&under_way)));
+    let is_blocked = |one: &UnfinishedNode| {
+        roll.node(&one.node).is_some_and(|node| State::of(&node.object) == State::Blocked)
+    };
+    let blocked: Vec<&str> =
+        under_way.iter().filter(|one| is_blocked(one)).map(|one| one.node.as_str()).collect();
+    let blocked = match blocked.as_slice() {
+        [] => String::new(),
+        [only] => format!(" {only} is blocked."),
+        several => format!(" {} are blocked.", several.join(", ")),
+    };
+    let under_way = (!under_way.is_empty()).then(|| format!("Under way: {}.{blocked}", by_step(&under_way)));
     for own in &planned {
         let Some(waits) = waits.get_mut(&own.node) else { continue };
         let before = match planned.iter().filter(|one| one.wave < own.wave).count() {
@@ -42,6 +53,7 @@ pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Ve
 mod tests {
     use std::sync::Arc;
 
+    use nm_core::testing::objects::{running, with_status};
     use serde_json::{Value, json};
 
     use super::*;
@@ -54,8 +66,12 @@ mod tests {
             "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "windows": windows});
         let state = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": now}});
         let object = |(position, step): (usize, &str)| {
+            let (step, status) = match step {
+                "Blocked" => ("Draining", running(40, &[("a", "m")])),
+                step => (step, json!({})),
+            };
             let node = json!({"wave": position / 2, "position": position, "step": step, "since": now});
-            let mut object = nm_core::testing::objects::requested(&format!("n{position}"));
+            let mut object = with_status(&format!("n{position}"), status);
             object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
             let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, &state)];
             let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
@@ -77,6 +93,10 @@ mod tests {
         assert_eq!(
             waits_of(["Draining", "Draining", planned], &json!([])),
             ["Under way: n0, n1 (Draining)."]
+        );
+        assert_eq!(
+            waits_of(["Blocked", "Draining", planned], &json!([])),
+            ["Under way: n0, n1 (Draining). n0 is blocked."]
         );
         assert_eq!(waits_of(["Draining", planned, "Draining"], &night), [""; 0], "it is under way itself");
     }
