@@ -345,6 +345,7 @@ impl Pass<'_> {
         let seconds = self.worked_millis().saturating_sub(node.record.began_millis).max(0) / 1000;
         let pods = self.next.gone.of(node.node(), node.pods().0);
         self.next.done.add(pods, node.departures(), seconds);
+        self.next.done.note_unchecked(&node.record.baseline.unchecked);
         self.next.gone.forget(node.node());
         self.next.skipped.retain(|skipped| skipped != node.node());
         self.next.nodes.retain(|left| left != node.node());

@@ -80,9 +80,12 @@ pub(crate) async fn baseline(
     let found: Vec<DisturbedObject> = found.into_iter().collect();
     let ill: BTreeSet<DisturbedObject> =
         problems(round, &found).await?.0.into_iter().map(|(one, _)| one).collect();
+    let (healthy, unchecked): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|one| disturbed.contains(one) || !ill.contains(one));
     Ok(Baseline {
         pressure: view.pressure.iter().cloned().collect(),
-        healthy: found.into_iter().filter(|one| disturbed.contains(one) || !ill.contains(one)).collect(),
+        healthy,
+        unchecked: unchecked.into_iter().chain(unready).take(Baseline::MAX_UNCHECKED).collect(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! What is recorded of the health of nodes: before their drains, and as it was probed last.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nm_core::maintenance::roll::Step;
 use nm_shared::cluster::metadata;
@@ -16,11 +18,19 @@ pub struct Baseline {
     /// The healthy workloads and budgets of its pods, and each `DaemonSet` whose pod on it was Ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) healthy: Vec<DisturbedObject>,
+    /// Its workloads and budgets that were not healthy, so that nothing checks them afterwards; at most 5.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<DisturbedObject>,
+}
+
+impl Baseline {
+    /// How many unhealthy objects are recorded of a node or of a roll.
+    pub(crate) const MAX_UNCHECKED: usize = 5;
 }
 
 /// A workload or a budget that a drain disturbs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct DisturbedObject {
+pub struct DisturbedObject {
     pub(crate) kind: DisturbedKind,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -61,6 +71,12 @@ impl DisturbedKind {
     }
 }
 
+impl fmt::Display for DisturbedObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind.word(), self.namespace, self.name)
+    }
+}
+
 impl DisturbedObject {
     /// The object with its name and kind only.
     pub(crate) fn reference(&self) -> Value {
@@ -90,9 +106,7 @@ impl DisturbedObject {
             DisturbedKind::DaemonSet => return None,
         };
         let is_processed = status("observedGeneration") >= number("/metadata/generation", 0);
-        (is < wanted || !is_processed).then(|| {
-            format!("{} {}/{} has {is} of {wanted} {what}", self.kind.word(), self.namespace, self.name)
-        })
+        (is < wanted || !is_processed).then(|| format!("{self} has {is} of {wanted} {what}"))
     }
 }
 

@@ -127,6 +127,8 @@ async fn what_was_not_healthy_before_the_drain_need_not_be_healthy_afterwards() 
     assert_eq!(before.pressure, ["DiskPressure"]);
     let names: Vec<&str> = before.healthy.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["web", "db", "agent", "calm"]);
+    let unchecked: Vec<String> = before.unchecked.iter().map(ToString::to_string).collect();
+    assert_eq!(unchecked, ["Deployment ops/ill", "PodDisruptionBudget ops/tight", "DaemonSet ops/broken"]);
 }
 
 #[tokio::test]

@@ -27,8 +27,9 @@ use crate::error::RollError;
 use crate::settings::RollSettings;
 
 pub use crate::action_record::{ActionRecord, ActionState};
+pub(crate) use crate::health_record::DisturbedKind;
+pub use crate::health_record::DisturbedObject;
 pub use crate::health_record::{Baseline, Health, ProbedHealth};
-pub(crate) use crate::health_record::{DisturbedKind, DisturbedObject};
 pub use crate::totals::{DoneNodes, EarlierPods};
 pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, HaltCause, NODE, Pause, Runner, STATE, Step};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};

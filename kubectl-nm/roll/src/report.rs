@@ -163,6 +163,16 @@ impl<'a> LineReporter<'a> {
         Ok(self.out.data_with_commands(&line)?)
     }
 
+    /// What nothing checks after the drain of a node.
+    fn unchecked(&mut self, node: &str, view: &RollView) -> Result<(), Error> {
+        let baseline = view.roll.node(node).map(|node| &node.record.baseline);
+        for unhealthy in baseline.into_iter().flat_map(|baseline| &baseline.unchecked) {
+            let words = "is not healthy before the drain, so the roll does not check it afterwards";
+            self.out.data(&timestamp(view.now).and(format!(" node/{node} {unhealthy} {words}")))?;
+        }
+        Ok(())
+    }
+
     /// A node that is no longer part of the roll.
     fn left(&mut self, last: &NodeProgress, view: &RollView) -> Result<(), Error> {
         let is_done = view.record.released.contains(&last.node);
@@ -228,12 +238,18 @@ impl RollReporter for LineReporter<'_> {
             if self.format == LineFormat::Text && (is_early || progress.step == Step::Confirming) {
                 printed.detail.clear();
             }
-            let is_new = before.remove(&progress.node).is_none_or(|before| {
+            let last = before.remove(&progress.node);
+            let begins =
+                printed.step != Step::Planned && last.as_ref().is_none_or(|last| last.step == Step::Planned);
+            let is_new = last.is_none_or(|before| {
                 before.step != printed.step || (before.detail != printed.detail && !printed.detail.is_empty())
             });
             // A planned node is in the plan that was printed before.
             if is_new && (printed.step != Step::Planned || !printed.detail.is_empty()) {
                 self.node(&printed, view)?;
+            }
+            if begins && self.format == LineFormat::Text {
+                self.unchecked(&printed.node, view)?;
             }
             self.before.insert(printed.node.clone(), printed);
         }
@@ -361,6 +377,41 @@ mod tests {
             let expected = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z\n";
             assert_eq!((said.as_str(), said.lines().count()), (expected.repeat(warnings).as_str(), warnings));
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_roll_does_not_check_is_said_once_when_the_node_begins() {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let mut record = NodeRecord::planned(0, 0, Timestamp::UNIX_EPOCH);
+        record.baseline.unchecked =
+            serde_json::from_value(json!([{"kind": "Deployment", "namespace": "shop", "name": "web"}]))
+                .unwrap();
+        let node = RollNode { object: Arc::new(with_status("n1", json!({}))), record, revision: None };
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: vec![node], record: None };
+        let (mut out, captured) = output();
+        let mut reporter = LineReporter::new(&mut out, LineFormat::Text);
+        for step in [Step::Planned, Step::Draining, Step::Acting] {
+            let progress = NodeProgress {
+                node: "n1".into(),
+                wave: 0,
+                position: 0,
+                step,
+                since: Timestamp::UNIX_EPOCH,
+                detail: String::new(),
+                ready_time: None,
+                pods: (0, 0),
+                by_now: None,
+            };
+            let (state, now, record) = (&RollState::Working, Timestamp::UNIX_EPOCH, &RollRecord::default());
+            let (roll, progress, aborted, is_current) = (&roll, &[progress][..], None, true);
+            let view = RollView { roll, record, progress, state, aborted, is_current, now };
+            reporter.show(&view).unwrap();
+        }
+        let lines = captured.data().replace("1970-01-01T00:00:00Z ", "");
+        let words = "is not healthy before the drain, so the roll does not check it afterwards";
+        assert_eq!(lines, format!("node/n1 Draining\nnode/n1 Deployment shop/web {words}\nnode/n1 Acting\n"));
     }
 
     #[tokio::test]

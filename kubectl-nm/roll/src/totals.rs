@@ -1,9 +1,11 @@
 //! What a roll counts: the nodes that are done, and the pods that are gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nm_core::maintenance::departures::Departures;
 use serde::{Deserialize, Serialize};
+
+use crate::health_record::{Baseline, DisturbedObject};
 
 /// The nodes that are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub struct DoneNodes {
     /// What became of the pods, as far as the drains report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departures: Option<Departures>,
+    /// What nothing has checked after their drains, because it was not healthy before; at most 5 objects.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unchecked: BTreeSet<DisturbedObject>,
 }
 
 impl DoneNodes {
@@ -32,6 +37,14 @@ impl DoneNodes {
         }
         self.seconds = self.seconds.saturating_add(seconds);
         self.slowest_seconds = self.slowest_seconds.max(seconds);
+    }
+
+    /// Adds what nothing has checked of a node that is done.
+    pub(crate) fn note_unchecked(&mut self, unchecked: &[DisturbedObject]) {
+        let room = Baseline::MAX_UNCHECKED.saturating_sub(self.unchecked.len());
+        let new = unchecked.iter().filter(|one| !self.unchecked.contains(one));
+        let new: Vec<DisturbedObject> = new.take(room).cloned().collect();
+        self.unchecked.extend(new);
     }
 }
 

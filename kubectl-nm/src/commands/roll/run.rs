@@ -247,6 +247,11 @@ pub(super) fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     if let Some(left) = departed(left) {
         lines.push(Line::new(format!("Not done: {left}.")));
     }
+    if !record.done.unchecked.is_empty() {
+        let unchecked: Vec<String> = record.done.unchecked.iter().map(ToString::to_string).collect();
+        let unchecked = unchecked.join(", ");
+        lines.push(Line::new(format!("Not checked, because not healthy before the drain: {unchecked}.")));
+    }
     if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
         lines.push(Line::new(format!("Unknown: whether the other nodes ({unknown}) are done.")));
     }
@@ -294,6 +299,12 @@ mod tests {
         assert_eq!(
             summary(&roll, &RollRecord { done, ..RollRecord::default() })[0].to_string(),
             "Roll r is done: 3 nodes, 7 pods gone, including 2 deleted (no controller)."
+        );
+        let done = json!({"nodes": 3, "pods": 7, "unchecked": [{"kind": "Deployment", "namespace": "shop", "name": "web"}]});
+        let done = serde_json::from_value(done).unwrap();
+        assert_eq!(
+            summary(&roll, &RollRecord { done, ..RollRecord::default() })[1].to_string(),
+            "Not checked, because not healthy before the drain: Deployment shop/web."
         );
         let skipped = "Roll r has ended: 1 of 3 nodes done (7 pods gone), 2 skipped.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);
