@@ -6,10 +6,12 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::core::Status;
+use nm_shared::cluster::refusal::Refusal;
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::explain::cause::{UNLESS_WORKED_ON, continued, few, sentence};
-use crate::explain::cluster_facts::{ClusterFacts, Unseen};
+use crate::explain::cluster_facts::{ClusterFacts, IncompleteOwner, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
@@ -163,21 +165,21 @@ impl Words<'_> {
             FirstCause::ItsOwnPods(obstacle) => self.own_pods(obstacle),
             FirstCause::OtherPods(obstacle) => self.other_pods(obstacle),
             FirstCause::NoNodeLeft(left) => self.no_node_left(left),
-            FirstCause::NotCreated(owner) => told(
-                format!(
-                    "{} could not create {} when it last tried: {}",
-                    owner.owner,
-                    counted(owner.missing, "pod"),
-                    owner.message
-                ),
-                "Change what prevents it, such as a quota, or the pods, so that they are admitted; then the controller tries again \
-                 by itself, perhaps only after minutes",
-                vec![format!(
-                    "{} -n {} get resourcequotas,limitranges",
-                    self.kubectl,
-                    shell_quoted(&owner.namespace)
-                )],
-            ),
+            FirstCause::NotCreated(owner) => {
+                let (change, command) = self.not_created(owner);
+                told(
+                    format!(
+                        "{} could not create {} when it last tried: {}",
+                        owner.owner,
+                        counted(owner.missing, "pod"),
+                        owner.message
+                    ),
+                    &format!(
+                        "{change}; then the controller tries again by itself, perhaps only after minutes"
+                    ),
+                    vec![command],
+                )
+            }
             FirstCause::PodsUnseen(Unseen::Forbidden(_)) | FirstCause::BudgetUnseen(Unseen::Forbidden(_)) => {
                 Told {
                     what: None,
@@ -213,6 +215,35 @@ impl Words<'_> {
             "Find out why the budget allows no eviction before you change anything"
         };
         Told { what: None, advice: advice.to_owned(), commands: self.describe_budgets(), passes: waits }
+    }
+
+    /// What to change so that pods are created, and the command that shows what refuses them.
+    fn not_created(&self, owner: &IncompleteOwner) -> (String, String) {
+        let refusal = Status::failure(&owner.message, "Forbidden").with_code(403);
+        match Refusal::from(&refusal) {
+            Refusal::Policy(policy) => (
+                String::from("Do what the policy requires, or exempt the pods from it"),
+                format!(
+                    "{} get validatingadmissionpolicies {} -o yaml",
+                    self.kubectl,
+                    shell_quoted(&policy.name)
+                ),
+            ),
+            Refusal::Webhook { name } | Refusal::UnreachableWebhook { name } => (
+                format!("Do what webhook {name} requires, exempt the pods from it, or repair it if it fails"),
+                format!("{} get validatingwebhookconfigurations,mutatingwebhookconfigurations", self.kubectl),
+            ),
+            _ => (
+                String::from(
+                    "Change what prevents it, such as a quota, or the pods, so that they are admitted",
+                ),
+                format!(
+                    "{} -n {} get resourcequotas,limitranges",
+                    self.kubectl,
+                    shell_quoted(&owner.namespace)
+                ),
+            ),
+        }
     }
 
     fn other_pods(&self, obstacle: &Obstacle) -> Told {

@@ -364,3 +364,42 @@ fn workloads_that_are_down_for_the_same_cause_are_one_cause() {
     );
     check_harmless(&cause);
 }
+
+#[test]
+fn what_refuses_new_pods_is_named_with_the_command_that_shows_it() {
+    let pods = "pods \"web-6c4-x\" is forbidden: ";
+    let hooks = "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations";
+    for (message, advice, command) in [
+        (
+            format!("{pods}ValidatingAdmissionPolicy 'no-pods' with binding 'shop' denied request: no"),
+            "Do what the policy requires, or exempt the pods from it; then ",
+            "kubectl get validatingadmissionpolicies no-pods -o yaml",
+        ),
+        (
+            String::from("admission webhook \"scan.example.com\" denied the request: no"),
+            "Do what webhook scan.example.com requires, exempt the pods from it, or repair it if it fails; then ",
+            hooks,
+        ),
+        (
+            String::from("failed calling webhook \"scan.example.com\": connection refused"),
+            "Do what webhook scan.example.com requires, ",
+            hooks,
+        ),
+        (
+            format!("{pods}exceeded quota: pods, requested: pods=1"),
+            "Change what prevents it, such as a quota, ",
+            "kubectl -n shop get resourcequotas,limitranges",
+        ),
+    ] {
+        let owner = IncompleteOwner {
+            namespace: "shop".into(),
+            owner: Owner::new(OwnerKind::Deployment, "web"),
+            missing: 1,
+            message: message.clone(),
+        };
+        let causes = Situation { incomplete: vec![owner], ..Situation::default() }.causes();
+        let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
+        assert!(cause.advice.starts_with(advice), "{message}: {cause:#?}");
+        assert_eq!(cause.commands, [command], "{message}");
+    }
+}
