@@ -364,6 +364,9 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
         let outlook = match (State::of(object), context.reconcilers.leadership) {
             (State::Drained, _) | (_, Leadership::Lapsed(_)) => "",
             _ if waits_for_hooks => ": the maintenance continues when the hooks are removed",
+            (_, Leadership::Held) if maintenance::drain_times_out(object).is_some() => {
+                ": the maintenance continues on its own until it times out"
+            }
             (_, Leadership::Held) => ": the maintenance continues on its own",
             _ => ": the maintenance continues as long as nm-reconciler runs",
         };

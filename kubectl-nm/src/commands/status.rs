@@ -18,8 +18,9 @@ use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, 
 use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
-    State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, error_without_details,
-    node, pending_pods, percent_gone, reason, roll_name, status, timeout_words, waiting_pods,
+    State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, drain_times_out,
+    error_without_details, node, pending_pods, percent_gone, reason, roll_name, status, timeout_words,
+    waiting_pods,
 };
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
@@ -236,6 +237,7 @@ fn details(object: &NodeMaintenance, is_verbose: bool) -> Vec<Line> {
     } else if let Some(degraded) = degraded(object) {
         lines.push(Line::default().with(Style::Bad, &degraded.message));
     }
+    lines.extend(drain_times_out(object).map(|at| Line::new(format!("the drain times out at {at}"))));
     if is_verbose {
         lines.extend(blocked_pods(object).iter().map(blocked_pod));
     } else {

@@ -1,6 +1,6 @@
 //! The causes that concern a maintenance as a whole: no reconciler, a suspension, finalizers, and what its conditions report.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
@@ -18,9 +18,9 @@ use crate::explain::remedy;
 use crate::explain::roll_causes::{kept, offer_skip, roll_command};
 use crate::maintenance::roll::RollStanding;
 use crate::maintenance::{
-    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, cordoned_since, degraded,
-    error_without_details, has_timed_out, hold, kept_by_roll, node, pending_pods, reason, roll_hook_owner,
-    roll_name, status, timeout_seconds, timeout_words,
+    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, degraded, error_without_details,
+    has_timed_out, hold, kept_by_roll, node, pending_pods, reason, roll_hook_owner, roll_name, status,
+    time_limit_end, timeout_seconds, timeout_words,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -210,14 +210,6 @@ pub(super) fn held(
 fn completion_ended(maintenance: &NodeMaintenance, now: Timestamp) -> Option<Timestamp> {
     let limit = maintenance.spec.drain.as_ref()?.wait_for_completion.as_ref()?.timeout_seconds;
     time_limit_end(maintenance, limit).filter(|at| *at <= now)
-}
-
-/// When a time limit of so many seconds ends, which does not run during pauses. 0 is none.
-fn time_limit_end(maintenance: &NodeMaintenance, seconds: i64) -> Option<Timestamp> {
-    let paused = status(maintenance).paused_seconds.unwrap_or(0);
-    let after = SignedDuration::from_secs(seconds.saturating_add(paused));
-    let end = cordoned_since(maintenance)?.checked_add(after).ok()?;
-    (seconds > 0).then_some(end)
 }
 
 /// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its

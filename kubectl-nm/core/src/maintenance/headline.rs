@@ -1,6 +1,6 @@
 //! One line about a maintenance: its state, its progress, and the reason why it waits or failed.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionType;
 use nm_shared::api::names::FINALIZER;
@@ -42,8 +42,10 @@ pub fn headline(maintenance: &NodeMaintenance) -> Line {
             };
             let hold = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
             let later = came_later(maintenance).map(|later| format!("; {later}")).unwrap_or_default();
+            let limit = drain_times_out(maintenance);
+            let limit = limit.map(|at| format!("; times out at {at}")).unwrap_or_default();
             let remaining = remaining(status);
-            line.and(format!(" {}%: {remaining}{gone}{volumes}{hold}{later}", percent_gone(status)))
+            line.and(format!(" {}%: {remaining}{gone}{volumes}{hold}{later}{limit}", percent_gone(status)))
         }
         State::Drained => {
             let of_roll = roll_progress(maintenance).map(|what| format!("; {what}")).unwrap_or_default();
@@ -151,6 +153,21 @@ pub fn timeout_words(maintenance: &NodeMaintenance) -> Option<String> {
     let after = if limit > 0 { format!(" after {limit} s") } else { String::new() };
     let waited = hold(maintenance).map(|hold| format!(", waiting for {hold}")).unwrap_or_default();
     has_timed_out(maintenance).then(|| format!("the drain timed out{after}{waited}"))
+}
+
+/// When a time limit of so many seconds ends, which does not run during pauses. 0 is none.
+pub fn time_limit_end(maintenance: &NodeMaintenance, seconds: i64) -> Option<Timestamp> {
+    let paused = status(maintenance).paused_seconds.unwrap_or(0);
+    let after = SignedDuration::from_secs(seconds.saturating_add(paused));
+    let end = cordoned_since(maintenance)?.checked_add(after).ok()?;
+    (seconds > 0).then_some(end)
+}
+
+/// When a drain that is under way times out; none without a time limit, and of a node that was drained before.
+pub fn drain_times_out(maintenance: &NodeMaintenance) -> Option<Timestamp> {
+    let is_under_way = matches!(State::of(maintenance), State::Draining | State::Blocked);
+    let is_first = status(maintenance).phase != Some(Phase::Succeeded);
+    time_limit_end(maintenance, timeout_seconds(maintenance)).filter(|_| is_under_way && is_first)
 }
 
 /// What a drain has done once it has ended: `30 pods gone in 4m12s, including 1 deleted (no controller)`. The time is from the
@@ -385,6 +402,22 @@ mod tests {
             format!("{draining}; 1 pod came after the node was drained")
         );
         assert_eq!(line(None), draining);
+    }
+
+    #[test]
+    fn a_drain_with_a_time_limit_says_when_it_ends() {
+        let line = |phase: &str, paused: i64| {
+            let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"});
+            let status = json!({"phase": phase, "drainProgress": 50, "evictionPods": 2, "pendingPods": ["a"],
+                "pausedSeconds": paused, "conditions": [cordoned]});
+            let mut object = objects::with_status("n1", status);
+            object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 60})).unwrap();
+            headline(&object).to_string()
+        };
+        let draining = "Draining 50%: 1 pod remaining, 1 gone";
+        assert_eq!(line("Running", 0), format!("{draining}; times out at 2026-01-02T03:05:05Z"));
+        assert_eq!(line("Running", 30), format!("{draining}; times out at 2026-01-02T03:05:35Z"));
     }
 
     #[test]

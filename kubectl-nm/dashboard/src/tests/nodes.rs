@@ -224,6 +224,21 @@ fn an_opened_node_says_nothing_of_a_cordon_that_is_not_known() {
 }
 
 #[test]
+fn an_opened_node_says_when_its_drain_times_out() {
+    let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": now() - SignedDuration::from_secs(10)});
+    let mut object = maintenance(
+        "worker-07",
+        10,
+        json!({"phase": "Running", "evictionPods": 2, "conditions": [cordoned]}),
+    );
+    object.spec.drain = serde_json::from_value(json!({"timeoutSeconds": 600})).unwrap();
+    let mut model = empty(Options { nodes: vec!["worker-07".into()], ..options() });
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
+    assert!(text(&model).contains("Times out: in 9m50s"), "{}", text(&model));
+}
+
+#[test]
 fn the_dialog_of_a_stop_says_that_a_node_is_not_ready() {
     let mut model = all_nodes(options());
     let is_said = |model: &mut Model| {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{State, condition, cordoned_since, status};
+use nm_core::maintenance::{State, condition, cordoned_since, drain_times_out, status};
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::{NodeMaintenance, PodCounts, PodState};
 use ratatui::layout::Rect;
@@ -136,6 +136,10 @@ fn facts(
         age_word(model.health.of(WatchKind::Nodes), model.now).filter(|_| metadata.is_some())
     {
         facts.push(("Node", age, tone));
+    }
+    if let Some(at) = maintenance.and_then(drain_times_out) {
+        let left = age(at.duration_since(model.now).as_secs().max(0));
+        facts.push(("Times out", format!("in {left}"), Tone::Plain));
     }
     if let Some(maintenance) = maintenance {
         let reason = maintenance.spec.reason.clone().unwrap_or_else(|| String::from("-"));
