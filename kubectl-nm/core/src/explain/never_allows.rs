@@ -255,7 +255,7 @@ impl Words<'_> {
         let mut advice = capitalized(&change);
         if never.surge.is_some() {
             advice = format!(
-                "{advice}; or add a node, or stop another maintenance, and then let the Deployment replace its pods before they \
+                "{advice}; or add a node, or return one to service, and then let the Deployment replace its pods before they \
                  leave (spec.drain.surge)"
             );
         }
