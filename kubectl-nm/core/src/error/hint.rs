@@ -127,9 +127,13 @@ fn differs(remedy: &str, change: Change) -> String {
             "somebody else may have started it and work on the node: agree with them, or `{remedy}` replaces the reason"
         ),
         Change::Settings => format!("`{remedy}` changes it"),
-        Change::FailedDrain => {
+        Change::FailedDrain(None) => {
             format!("`{remedy}` changes it; the drain then continues, without a time limit")
         }
+        Change::FailedDrain(Some(until)) => format!(
+            "`{remedy}` changes it; the time limit counts from the cordon, so the drain then continues until {until}, unless \
+             that is over"
+        ),
     }
 }
 

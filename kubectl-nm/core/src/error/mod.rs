@@ -12,6 +12,7 @@ use std::any::Any;
 use std::io;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::core::Status;
 use nm_connection::UnsupportedCertificate;
 use nm_shared::api::roll_state::RollStanding;
@@ -39,8 +40,8 @@ pub enum Change {
     Reason,
     /// Settings.
     Settings,
-    /// Settings of a drain that has failed by its time limit, and continues with them.
-    FailedDrain,
+    /// Settings of a drain that has failed by its time limit, and continues with them until the new limit ends; none without one.
+    FailedDrain(Option<Timestamp>),
 }
 
 /// Why a command failed.

@@ -14,7 +14,7 @@ use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::{Change, Error};
 use crate::maintenance::roll::RollRunners;
-use crate::maintenance::{State, has_timed_out, hold, kept_by_roll, node, suspend};
+use crate::maintenance::{State, has_timed_out, hold, kept_by_roll, node, suspend, time_limit_end};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -69,13 +69,13 @@ impl StartRequest {
         }
         let change = match drain.is_empty() {
             true => Change::Reason,
-            false if has_failed_by_timeout(existing) => Change::FailedDrain,
+            false if has_failed_by_timeout(existing) => {
+                // Otherwise the drain would not continue: its time limit has passed.
+                let limit = drain.entry("timeoutSeconds").or_insert(json!(0));
+                Change::FailedDrain(time_limit_end(existing, limit.as_i64().unwrap_or(0)))
+            }
             false => Change::Settings,
         };
-        if change == Change::FailedDrain {
-            // Otherwise the drain would not continue: its time limit has passed.
-            drain.entry("timeoutSeconds").or_insert(json!(0));
-        }
         if !drain.is_empty() {
             spec.insert(String::from("drain"), Value::Object(drain));
         }
@@ -331,6 +331,12 @@ mod tests {
         let patch = "{\"spec\":{\"drain\":{\"force\":true,\"timeoutSeconds\":0}}}";
         assert!(hint.contains(patch), "a drain that its time limit has ended needs a new one: {hint}");
         assert!(hint.ends_with("; the drain then continues, without a time limit"), "{hint}");
+        let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"});
+        failed.status.as_mut().unwrap().conditions.push(serde_json::from_value(cordoned).unwrap());
+        let longer = <Line as clap::Parser>::parse_from(["nm", "--timeout", "90s"]).request;
+        let hint = longer.check(&failed, "kubectl").unwrap_err().hint().unwrap();
+        assert!(hint.contains("continues until 2026-01-02T03:05:35Z, unless that is over"), "{hint}");
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
         assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");
