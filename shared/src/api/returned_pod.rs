@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod_reference::PodReference;
+
 /// A pod that its owner put back on the node in place of another one, and that stays.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -17,6 +19,17 @@ pub struct ReturnedPod {
     pub workload: Option<WorkloadReference>,
     /// Since when it has counted as returned.
     pub since: Time,
+    /// Whether the pods of its owner came to the node only after the cordon: it is in place of none that had to leave when the
+    /// drain started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub came_later: bool,
+}
+
+impl ReturnedPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
 }
 
 /// The workload of a pod: what controls it, or the Deployment of the `ReplicaSet` that does.

@@ -145,7 +145,7 @@ pub struct NodeMaintenanceStatus {
     pub departed_pods: Option<DepartedPods>,
 
     /// Number of running pods that stay because `podSelector` does not match them, without static pods, and without pods of
-    /// DaemonSets and of the Jobs of rolls. Absent if there are none.
+    /// `DaemonSet`s and of the Jobs of rolls. Absent if there are none.
     #[schemars(range(min = 0))]
     pub unselected_pods: Option<i32>,
 
@@ -418,13 +418,6 @@ impl SurgingPod {
 }
 
 impl MigratingPod {
-    /// The pod by name.
-    pub fn reference(&self) -> PodReference {
-        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
-    }
-}
-
-impl ReturnedPod {
     /// The pod by name.
     pub fn reference(&self) -> PodReference {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }

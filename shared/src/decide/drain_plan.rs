@@ -28,7 +28,7 @@ pub fn drain_plan(
     plan.completion_ends = plan
         .completion_ends
         .filter(|ends| !maintenance.spec.suspend && times_out.is_none_or(|times_out| *ends < times_out));
-    let Returning { returned, exhausted } = &observed.returning;
+    let Returning { returned, exhausted, .. } = &observed.returning;
     let is_exhausted =
         |pod: &DrainPod| exhausted.contains(pod::uid(pod)) || is_blocked_as_returning(maintenance, pod);
     if spec.returning_pods == ReturningPods::Stay {

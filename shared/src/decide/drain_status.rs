@@ -171,8 +171,8 @@ pub fn draining(
     let mut gone = format!("{} of {} gone", status.pod_counts.gone, pods_are(all));
     let returned = survey.staying(StayReason::Returned);
     if returned > 0 {
-        let stay = if returned == 1 { "stays" } else { "stay" };
-        let _ = write!(gone, ", {} back on the node and {stay}: see status.returnedPods", pods_are(returned));
+        let pods = if returned == 1 { "1 pod stays".to_owned() } else { format!("{returned} pods stay") };
+        let _ = write!(gone, ", {pods} that came after the cordon: see status.returnedPods");
     }
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
     let turns = survey.turns();

@@ -1,6 +1,6 @@
 //! The states of all pods of a node, and their part of the status.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -42,6 +42,8 @@ pub struct DrainSurvey<'a> {
     surges: &'a Surges,
     /// How many pods leave before those that wait because of the order, by uid.
     by_order: HashMap<String, usize>,
+    /// The uids of the pods that have returned although their owners had none on the node at first.
+    returned_later: HashSet<String>,
     own_pod: Option<PodReference>,
     /// How many pods were deleted after refusals, and are not counted yet.
     deleted: i32,
@@ -112,6 +114,7 @@ impl<'a> DrainSurvey<'a> {
             migration_times_out,
             surges,
             by_order,
+            returned_later: observed.returning.came_later.clone(),
             own_pod,
             deleted,
             prunes_details,
@@ -334,7 +337,9 @@ impl<'a> DrainSurvey<'a> {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
             let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
             let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
-            ReturnedPod { namespace, name, workload: pod::workload(&planned.pod), since }
+            let came_later = same.is_some_and(|same| same.came_later)
+                || self.returned_later.contains(pod::uid(&planned.pod));
+            ReturnedPod { namespace, name, workload: pod::workload(&planned.pod), since, came_later }
         });
         returned.collect()
     }

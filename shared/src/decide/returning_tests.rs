@@ -22,6 +22,25 @@ fn seen(pods: &[Arc<DrainPod>], returned: &[&str]) -> ClusterState {
     ClusterState { pods: Some(pods.to_vec()), returning, ..cordoned() }
 }
 
+#[test]
+fn a_pod_that_returns_in_place_of_one_that_came_later_stays_known_as_such() {
+    let begun = evicted(&maintenance(&json!({})));
+    let came_later = |process: &[&str]| {
+        let mut seen = seen(&[of_operator("b", true)], process);
+        seen.returning.came_later = seen.returning.returned.clone();
+        seen
+    };
+    let decided = after(&begun, &decide(&begun, &came_later(&["b"]), now()));
+    let is_later = |object: &NodeMaintenance| {
+        object.status.as_ref().unwrap().returned_pods.as_ref().unwrap()[0].came_later
+    };
+    assert!(is_later(&decided));
+    // Another process has not seen that.
+    let others = vec![of_operator("b", true), of_operator("x", false)];
+    let decision = decide(&decided, &ClusterState { pods: Some(others), ..came_later(&[]) }, now());
+    assert!(is_later(&after(&decided, &decision)));
+}
+
 fn waiting() -> NodeMaintenance {
     maintenance(&json!({"spec": {"drain": {"returningPods": "Wait"}}}))
 }
@@ -50,7 +69,9 @@ fn a_pod_that_tolerates_the_cordon_stays_when_it_has_returned_and_the_drain_ends
     };
     assert_eq!(pod.workload, Some(deployment));
     let drained = status.conditions.iter().find(|condition| condition.type_ == "Drained").unwrap();
-    assert!(drained.message.contains("1 pod is back on the node"), "{}", drained.message);
+    assert!(drained.message.contains("1 pod stays that came after the cordon"), "{}", drained.message);
+
+    assert!(!pod.came_later);
 
     // Another process has not seen the first pod.
     let decided = after(&begun, &decision);
@@ -65,7 +86,11 @@ fn with_wait_a_returned_pod_is_evicted_again_until_it_has_returned_too_often() {
     let begun = evicted(&waiting());
     let decision = decide(&begun, &seen(&[of_operator("b", true)], &["b"]), now());
     assert_eq!(asked(&decision), ["b"]);
-    let exhausted = Returning { returned: ["d".to_owned()].into(), exhausted: ["d".to_owned()].into() };
+    let exhausted = Returning {
+        returned: ["d".to_owned()].into(),
+        exhausted: ["d".to_owned()].into(),
+        ..Returning::default()
+    };
     let observed = ClusterState { returning: exhausted, ..seen(&[of_operator("d", true)], &[]) };
     let blocked = decide(&begun, &observed, now());
     let status = blocked.status.as_ref().unwrap();

@@ -25,6 +25,8 @@ const MAX_RETURNS: u32 = 3;
 pub struct Returning {
     /// Pods whose owner had another pod on the node before.
     pub returned: HashSet<String>,
+    /// Those of them whose owner had none there when the node was cordoned.
+    pub came_later: HashSet<String>,
     /// Pods that have returned so often that they are not evicted again.
     pub exhausted: HashSet<String>,
 }
@@ -43,6 +45,8 @@ pub struct ReturnCounter {
 /// How often the pods of one owner have returned.
 #[derive(Debug, Default)]
 struct OwnerReturns {
+    /// Whether pods of it were on the node when the node was cordoned.
+    was_there: bool,
     returns: u32,
     /// The largest number of its pods at one time: several replicas return together.
     most: u32,
@@ -62,6 +66,7 @@ impl ReturnCounter {
             let owner = self.hasher.hash_one(owner);
             let is_known = self.owners.contains_key(&owner);
             let seen = self.owners.entry(owner).or_default();
+            seen.was_there |= !self.has_baseline;
             seen.most = seen.most.max(u32::try_from(pods.len()).unwrap_or(u32::MAX));
             for pod in &pods {
                 let uid = self.hasher.hash_one(pod::uid(pod));
@@ -72,6 +77,9 @@ impl ReturnCounter {
                 }
                 if self.returned.contains(&uid) {
                     returning.returned.insert(pod::uid(pod).to_owned());
+                    if !seen.was_there {
+                        returning.came_later.insert(pod::uid(pod).to_owned());
+                    }
                 }
             }
             if seen.returns > (MAX_RETURNS - 1) * seen.most {
@@ -196,6 +204,7 @@ mod tests {
         assert_eq!(returned(&[pod("a1", "a"), pod("a2", "a")]), ["a2"], "a1 has not been evicted yet");
         assert!(returned(&[pod("b0", "b"), pod("b1", "b")]).is_empty(), "the first of this owner");
         assert_eq!(returned(&[pod("a2", "a"), pod("a3", "a"), pod("b2", "b")]), ["a2", "a3", "b2"]);
+        assert_eq!(returns.count(&[pod("a3", "a"), pod("b2", "b")]).came_later, ["b2".to_owned()].into());
     }
 
     #[test]

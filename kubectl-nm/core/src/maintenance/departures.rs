@@ -31,9 +31,10 @@ impl Departures {
     /// What a status shows of so many pods that are gone; none where it does not tell them apart.
     pub fn of(status: &NodeMaintenanceStatus, gone: i32) -> Option<Self> {
         let departed = status.departed_pods?;
-        // A pod that came to the drained node and returns to it is none of those that had to leave.
+        // A pod that came later and returns is none of those that had to leave.
         let drained = status.first_drained_at();
-        let is_of_drain = |pod: &&ReturnedPod| drained.is_none_or(|drained| pod.since.0 <= drained);
+        let is_of_drain =
+            |pod: &&ReturnedPod| !pod.came_later && drained.is_none_or(|drained| pod.since.0 <= drained);
         let returned = status.returned_pods.iter().flatten().filter(is_of_drain);
         let restarted = i64::try_from(returned.count()).unwrap_or(i64::MAX);
         let others = Self {
@@ -131,10 +132,11 @@ mod tests {
 
     #[test]
     fn a_pod_that_returns_after_the_drain_is_none_of_those_that_had_to_leave() {
-        let returned = |name: &str, since: &str| json!({"namespace": "a", "name": name, "since": since});
+        let returned = |name: &str, since: &str| json!({"namespace": "a", "name": name, "since": since, "cameLater": name == "from-elsewhere"});
         let condition = |type_: &str, at: &str| json!({"type": type_, "status": "True", "reason": type_, "message": "", "lastTransitionTime": at});
         let status = json!({"departedPods": {}, "conditions": [condition("Drained", "2026-01-02T03:05:00Z")],
-            "returnedPods": [returned("of-the-drain", "2026-01-02T03:05:00Z"), returned("late", "2026-01-02T03:07:00Z")]});
+            "returnedPods": [returned("of-the-drain", "2026-01-02T03:05:00Z"), returned("late", "2026-01-02T03:07:00Z"),
+                returned("from-elsewhere", "2026-01-02T03:04:50Z")]});
         let departures = Departures::of(&serde_json::from_value(status).unwrap(), 5).unwrap();
         assert_eq!((departures.moved, departures.restarted), (4, 1));
     }
