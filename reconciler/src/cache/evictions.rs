@@ -375,14 +375,19 @@ impl Evictions {
         }
     }
 
-    /// The pods on `node` that have returned there.
-    pub(crate) fn returning(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> Returning {
-        self.returns.entry(node.to_owned()).or_default().count(pods)
+    /// The pods on `node`, which was `cordoned` then, that have returned there.
+    pub(crate) fn returning(
+        &mut self,
+        node: &str,
+        pods: &[Arc<DrainPod>],
+        cordoned: Option<Timestamp>,
+    ) -> Returning {
+        self.returns.entry(node.to_owned()).or_default().count(pods, cordoned)
     }
 
     /// Starts to count returns to `node` anew.
     pub(crate) fn forget_returns(&mut self, node: &str) {
-        self.returns.remove(node);
+        self.returns.insert(node.to_owned(), ReturnCounter::anew());
     }
 
     /// Withdraws the requests for pods of `node` that are not in `wanted`. Such a pod no longer counts as refused.

@@ -179,7 +179,6 @@ impl DecisionRun<'_> {
             DecisionStep::RecordRecordon(count) => {
                 let mut state = context.state.lock();
                 state.maintenances.memory(&uid, |known| known.record_recordon(count));
-                // Pods that arrived meanwhile came to a node that accepted pods.
                 state.evictions.forget_returns(node);
             }
             DecisionStep::WriteStatus(status) => {

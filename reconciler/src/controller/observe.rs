@@ -25,7 +25,9 @@ use nm_shared::gate::etcd_guard::EtcdGuard;
 use nm_shared::gate::ownership;
 use nm_shared::gate::quorum;
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, Phase, Suspension};
+use nm_shared::{
+    GroupedMaintenance, NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase, Suspension,
+};
 
 use crate::cache::term_state::TermState;
 use crate::controller::context::Context;
@@ -124,7 +126,8 @@ fn observe_pods(
     if let Some(pods) = &pods {
         // Pods that return count only once the node is cordoned.
         if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
-            returning = state.evictions.returning(name, pods);
+            let cordoned = maintenance.status.as_ref().and_then(NodeMaintenanceStatus::begun_at);
+            returning = state.evictions.returning(name, pods, cordoned);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         state.evictions.forget_gone(name, |uid| uids.contains(uid));

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::names::UNSCHEDULABLE_TAINT;
@@ -35,6 +36,8 @@ pub struct Returning {
 #[derive(Debug, Default)]
 pub struct ReturnCounter {
     has_baseline: bool,
+    /// Whether the node accepted pods until now, after its first cordon.
+    starts_anew: bool,
     hasher: RandomState,
     pods: HashSet<u64>,
     /// The pods that have returned.
@@ -53,8 +56,14 @@ struct OwnerReturns {
 }
 
 impl ReturnCounter {
-    /// Counts the pods on the node, and returns those that have returned.
-    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> Returning {
+    /// Of a node that is cordoned again: pods that came meanwhile came to a node that accepted pods.
+    pub fn anew() -> Self {
+        Self { starts_anew: true, ..Self::default() }
+    }
+
+    /// Counts the pods on the node, and returns those that have returned. A counter that begins after the node was `cordoned`, because
+    /// another process has worked on it, takes those for returned that were created since: what they replace is not known.
+    pub fn count(&mut self, pods: &[Arc<DrainPod>], cordoned: Option<Timestamp>) -> Returning {
         let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.deletion.is_none()) {
             if let Some(owner) = pod::controller(pod) {
@@ -72,7 +81,9 @@ impl ReturnCounter {
                 let uid = self.hasher.hash_one(pod::uid(pod));
                 let is_new = self.pods.insert(uid) && self.has_baseline;
                 seen.returns += u32::from(is_new);
-                if is_new && is_known {
+                let is_late =
+                    || pod.created.zip(cordoned).is_some_and(|(created, cordoned)| created > cordoned);
+                if (is_new && is_known) || (!self.has_baseline && !self.starts_anew && is_late()) {
                     self.returned.insert(uid);
                 }
                 if self.returned.contains(&uid) {
@@ -182,7 +193,8 @@ mod tests {
     #[test]
     fn a_pod_is_blocked_after_its_third_return() {
         let mut returns = ReturnCounter::default();
-        let exhausted = |returns: &mut ReturnCounter, pods: &[Arc<DrainPod>]| returns.count(pods).exhausted;
+        let exhausted =
+            |returns: &mut ReturnCounter, pods: &[Arc<DrainPod>]| returns.count(pods, None).exhausted;
         assert!(exhausted(&mut returns, &[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
             assert!(exhausted(&mut returns, &[pod(uid, "a")]).is_empty(), "{uid}");
@@ -196,7 +208,7 @@ mod tests {
     fn a_pod_has_returned_if_its_owner_had_another_on_the_cordoned_node_and_stays_so() {
         let mut returns = ReturnCounter::default();
         let mut returned = |pods: &[Arc<DrainPod>]| {
-            let mut found: Vec<String> = returns.count(pods).returned.into_iter().collect();
+            let mut found: Vec<String> = returns.count(pods, None).returned.into_iter().collect();
             found.sort();
             found
         };
@@ -204,7 +216,27 @@ mod tests {
         assert_eq!(returned(&[pod("a1", "a"), pod("a2", "a")]), ["a2"], "a1 has not been evicted yet");
         assert!(returned(&[pod("b0", "b"), pod("b1", "b")]).is_empty(), "the first of this owner");
         assert_eq!(returned(&[pod("a2", "a"), pod("a3", "a"), pod("b2", "b")]), ["a2", "a3", "b2"]);
-        assert_eq!(returns.count(&[pod("a3", "a"), pod("b2", "b")]).came_later, ["b2".to_owned()].into());
+        assert_eq!(
+            returns.count(&[pod("a3", "a"), pod("b2", "b")], None).came_later,
+            ["b2".to_owned()].into()
+        );
+    }
+
+    #[test]
+    fn a_process_that_takes_over_takes_pods_that_came_after_the_cordon_for_returned() {
+        let created = |uid: &str, at: &str| {
+            let mut pod = DrainPod::clone(&pod(uid, "a"));
+            pod.created = Some(at.parse().unwrap());
+            Arc::new(pod)
+        };
+        let pods = [created("old", "2026-01-01T00:00:00Z"), created("late", "2026-01-01T00:00:09Z")];
+        let count = |cordoned: Option<&str>| {
+            ReturnCounter::default().count(&pods, cordoned.map(|at| at.parse().unwrap()))
+        };
+        assert_eq!(count(Some("2026-01-01T00:00:05Z")).returned, ["late".to_owned()].into());
+        assert_eq!(count(None), Returning::default(), "the drain begins");
+        let again = ReturnCounter::anew().count(&pods, Some("2026-01-01T00:00:05Z".parse().unwrap()));
+        assert_eq!(again, Returning::default(), "the node accepted pods meanwhile");
     }
 
     #[test]
@@ -213,21 +245,21 @@ mod tests {
         let round =
             |n: usize| -> Vec<Arc<DrainPod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
-            assert!(returns.count(&round(n)).exhausted.is_empty(), "{n}");
+            assert!(returns.count(&round(n), None).exhausted.is_empty(), "{n}");
         }
-        assert_eq!(returns.count(&round(3)).exhausted.len(), 4);
+        assert_eq!(returns.count(&round(3), None).exhausted.len(), 4);
     }
 
     #[test]
     fn terminating_pods_and_pods_without_an_owner_do_not_count() {
         let mut returns = ReturnCounter::default();
-        returns.count(&[]);
+        returns.count(&[], None);
         for n in 0..10 {
             let ending = json!({"metadata": {"uid": n.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}});
             let alone = json!({"metadata": {"uid": format!("alone-{n}")}});
             let pods = [ending, alone].map(|pod| Arc::new(serde_json::from_value(pod).unwrap()));
-            assert_eq!(returns.count(&pods), Returning::default());
+            assert_eq!(returns.count(&pods, None), Returning::default());
         }
     }
 
