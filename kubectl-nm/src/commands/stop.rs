@@ -16,7 +16,7 @@ use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
-use nm_core::maintenance::{name_unless_node, node, status};
+use nm_core::maintenance::{name_unless_node, node, purpose, purpose_words, status};
 use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -103,15 +103,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         }
         return Ok(Exit::Done);
     }
-    let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
-    let nodes = distinct(&nodes);
-    let what = match (args.keep_cordon, nodes.len()) {
-        (true, 1) => "End the maintenance of {} and leave it cordoned",
-        (true, _) => "End the maintenance of {} and leave them cordoned",
-        (false, _) => "Return {} to service",
-    };
-    let question = Question { what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
-    question.ask_if_needed(args.yes, out)?;
+    confirm(&args, &maintenances, cluster, out)?;
 
     let endings = progress::during(
         out,
@@ -181,6 +173,27 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 
+/// Asks whether several maintenances end.
+fn confirm(
+    args: &StopArgs,
+    maintenances: &[GroupedMaintenance],
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
+    let nodes = distinct(&nodes);
+    let what = match (args.keep_cordon, nodes.len()) {
+        (true, 1) => "End the maintenance of {} and leave it cordoned",
+        (true, _) => "End the maintenance of {} and leave them cordoned",
+        (false, _) => "Return {} to service",
+    };
+    let reasons = reasons(maintenances);
+    let reason = reasons.as_deref();
+    let question =
+        Question { what, cluster: cluster.context(), nodes: &nodes, reason, ..Question::default() };
+    question.ask_if_needed(args.yes, out)
+}
+
 /// Lets the rolls of these maintenances keep their state, which one of these may have.
 async fn keep_rolls(cluster: &Cluster, stopped: &[GroupedMaintenance], out: &mut Output) {
     for unkept in store::keep_records(cluster, stopped.iter().map(|object| &object.maintenance)).await {
@@ -230,19 +243,39 @@ fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMai
     nodes.iter().flat_map(of_node).collect()
 }
 
+/// `disk swap`; with the nodes unless all have this reason: `disk swap (n1, n2); new kernel (n3)`.
+fn reasons(maintenances: &[GroupedMaintenance]) -> Option<String> {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (reason, node) in maintenances.iter().filter_map(|object| Some((purpose(object)?, node(object)))) {
+        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, nodes)) => nodes.push(node),
+            None => by_reason.push((reason, vec![node])),
+        }
+    }
+    match by_reason.as_slice() {
+        [] => None,
+        [(reason, nodes)] if nodes.len() == maintenances.len() => Some((*reason).to_owned()),
+        several => {
+            let named = several.iter().map(|(reason, nodes)| format!("{reason} ({})", nodes.join(", ")));
+            Some(named.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
 fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>) -> Line {
     let line = Line::new(format!("node/{} ", node(object)));
     let line = match deletion {
-        Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
-        Deletion::Replaced => {
-            line.with(Style::Good, "maintenance stopped").and(", and another one was started")
-        }
+        Deletion::Gone | Deletion::Replaced => line.with(Style::Good, "maintenance stopped"),
         Deletion::UnderWay if object.metadata.deletion_timestamp.is_some() => {
             line.with(Style::Busy, "maintenance is already stopping")
         }
         Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
     };
-    let line = line.and(name_unless_node(object));
+    // Somebody else may have started it for work that is not done.
+    let line = line.and(name_unless_node(object)).and(purpose_words(object));
+    if deletion == Deletion::Replaced {
+        return line.and(", and another one was started");
+    }
     match ending {
         Some(NodeEnding::CordonedBefore | NodeEnding::CordonKept) if deletion == Deletion::UnderWay => {
             let words = ending.map_or("", NodeEnding::words);

@@ -335,6 +335,54 @@ async fn a_maintenance_that_was_started_meanwhile_is_not_stopped_and_reported() 
 }
 
 #[tokio::test]
+async fn the_reason_of_each_maintenance_that_is_stopped_is_named() {
+    let with = |node: &str, reason: &str| {
+        let mut object = requested(node);
+        object.spec.reason = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+        object
+    };
+    let existing = vec![with("n2", "disk swap"), with("n4", ""), with("n6", "disk swap")];
+    let (_, printed, _) = stop(args("n2 n4 n6 -y"), existing).await;
+    let expected = "node/n2 maintenance stopped (reason: disk swap)\nnode/n4 maintenance stopped\n\
+                    node/n6 maintenance stopped (reason: disk swap), and another one was started\n";
+    assert_eq!(printed, expected);
+    for (object, expected) in [
+        (
+            with("n1", "disk swap"),
+            "node/n1 maintenance is stopping (reason: disk swap): the node stays cordoned",
+        ),
+        (
+            stopping(with("n1", "disk swap")),
+            "node/n1 maintenance is already stopping (reason: disk swap): the node stays cordoned",
+        ),
+        (
+            named("a", "n1", "u"),
+            "node/n1 maintenance is stopping (NodeMaintenance a): the node stays cordoned",
+        ),
+    ] {
+        let line = line(&object, Deletion::UnderWay, Some(NodeEnding::CordonKept));
+        assert_eq!(line.to_string(), expected);
+    }
+}
+
+#[test]
+fn the_question_names_the_reasons_with_their_nodes_unless_all_have_the_same() {
+    let named = |all: &[(&str, &str)]| {
+        let object = |(node, reason): &(&str, &str)| {
+            let mut maintenance = requested(node);
+            maintenance.spec.reason = Some((*reason).to_owned());
+            GroupedMaintenance { group: Group::Medik8s, maintenance }
+        };
+        reasons(&all.iter().map(object).collect::<Vec<_>>())
+    };
+    assert_eq!(named(&[("n1", ""), ("n2", "")]), None);
+    assert_eq!(named(&[("n1", "disk"), ("n2", "disk")]).as_deref(), Some("disk"));
+    assert_eq!(named(&[("n1", "disk"), ("n2", "")]).as_deref(), Some("disk (n1)"));
+    let several = [("n1", "disk"), ("n2", "kernel"), ("n3", "disk")];
+    assert_eq!(named(&several).as_deref(), Some("disk (n1, n3); kernel (n2)"));
+}
+
+#[tokio::test]
 async fn more_than_one_node_has_to_be_confirmed() {
     for line in ["n1 n2", "--all", "-l a=b"] {
         let (ended, _, deleted) = stop(args(line), vec![requested("n1"), requested("n2")]).await;

@@ -77,7 +77,11 @@ async fn start_and_stop_print_a_line_for_each_node() {
     let refusal = "error: this needs confirmation: run it on a terminal, or pass --yes\n";
     unconfirmed.expect(2, "", refusal);
     let stopped = run(&["stop", "--all", "-y"]).await;
-    stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
+    let (first, second) = (
+        format!("node/{a} maintenance stopped (reason: kernel)\n"),
+        format!("node/{b} maintenance stopped (reason: disk)\n"),
+    );
+    stopped.expect(0, &(first + &second), "");
     run(&["stop", a]).await.expect(0, &format!("node/{a} is not in maintenance\n"), "");
     run(&["stop", "--all"]).await.expect(0, "", "No maintenances found.\n");
 }

@@ -15,8 +15,8 @@ use crate::maintenance::changes::{
     surging_pod, waiting_pod,
 };
 use crate::maintenance::{
-    State, attached_volumes, condition, degraded, headline, hold, is_ending, node, reason, status,
-    stop_progress,
+    State, attached_volumes, condition, degraded, headline, hold, is_ending, node, purpose_words, reason,
+    status, stop_progress,
 };
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -61,12 +61,8 @@ fn update_lines(
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     if before.is_none_or(|before| Phase::of(before) != Phase::of(now)) {
-        let purpose = now.spec.reason.as_ref().filter(|_| before.is_none());
         let headline = if lost_node && is_ending(now) { deleted_headline(now) } else { headline(now) };
-        lines.push(match purpose {
-            Some(purpose) => headline.and(" (reason: ").and(purpose).and(")"),
-            None => headline,
-        });
+        lines.push(if before.is_none() { headline.and(purpose_words(now)) } else { headline });
     }
     if before.is_none() && now.name_any() != node(now) {
         lines.push(Line::new(format!("name of the NodeMaintenance: {}", now.name_any())));

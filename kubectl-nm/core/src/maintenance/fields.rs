@@ -9,6 +9,8 @@ use nm_shared::{
     WaitingPod,
 };
 
+use crate::terminal::shortened::beginning;
+
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub const PICKUP_TIMEOUT: i64 = 15;
 
@@ -21,6 +23,16 @@ pub fn node(maintenance: &NodeMaintenance) -> &str {
 pub fn name_unless_node(maintenance: &NodeMaintenance) -> String {
     let name = maintenance.name_any();
     if name == node(maintenance) { String::new() } else { format!(" (NodeMaintenance {name})") }
+}
+
+/// The reason for the maintenance, if it has one.
+pub fn purpose(maintenance: &NodeMaintenance) -> Option<&str> {
+    maintenance.spec.reason.as_deref().filter(|reason| !reason.trim().is_empty())
+}
+
+/// ` (reason: disk swap)`, if the maintenance has a reason; of a long one, its beginning.
+pub fn purpose_words(maintenance: &NodeMaintenance) -> String {
+    purpose(maintenance).map(|reason| format!(" (reason: {})", beginning(reason))).unwrap_or_default()
 }
 
 /// The object's uid; the API server sets one on every object.

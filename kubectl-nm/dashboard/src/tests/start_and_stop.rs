@@ -86,6 +86,7 @@ fn a_node_that_the_medik8s_operator_uncordons_is_not_promised_to_stay_cordoned()
     let mut model = fleet(Options { size: (120, 30), ..options() });
     let mut theirs = maintenance("worker-12", 60, json!({"phase": "Running", "evictionPods": 9}));
     theirs.metadata.uid = Some(String::from("uid-worker-12"));
+    theirs.spec.reason = Some(String::from("disk swap"));
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(theirs))));
     for key in ['/', 'w', 'o', 'r', 'k', 'e', 'r', '-', '1', '2'] {
         press(&mut model, KeyCode::Char(key));
@@ -94,6 +95,7 @@ fn a_node_that_the_medik8s_operator_uncordons_is_not_promised_to_stay_cordoned()
     press(&mut model, KeyCode::Char('x'));
     let ignored = "The medik8s node-maintenance-operator manages the maintenance of";
     assert!(!text(&model).contains(ignored), "{}", text(&model));
+    assert!(text(&model).contains("(reason: disk swap)"), "{}", text(&model));
     press(&mut model, KeyCode::Tab);
     let shown = text(&model);
     assert!(shown.contains(ignored) && shown.contains("kubectl cordon worker-12"), "{shown}");

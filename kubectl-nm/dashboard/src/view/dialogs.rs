@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use nm_core::maintenance::{State, node, roll_name, uid};
+use nm_core::maintenance::{State, node, purpose_words, roll_name, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
 use nm_shared::{NodeMaintenance, PodState};
@@ -184,7 +184,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
             Some(false) => ", stays cordoned, as before the maintenance",
             None => "",
         };
-        format!("  {}  {state}{back}", node(target))
+        format!("  {}  {state}{back}{}", node(target), purpose_words(target))
     })));
     lines.push(sentence("Pods that were evicted are not moved back."));
     let ignored = ignored(dialog, &model.options.kubectl);
