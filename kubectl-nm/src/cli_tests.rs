@@ -57,6 +57,19 @@ fn the_definition_is_valid() {
 }
 
 #[test]
+fn a_plan_takes_every_flag_of_start() {
+    let cli = Cli::command();
+    let flags = |name: &str| -> Vec<String> {
+        let command = cli.find_subcommand(name).unwrap();
+        command.get_arguments().filter_map(|flag| flag.get_long().map(str::to_owned)).collect()
+    };
+    let plan = flags("plan");
+    let missing: Vec<String> = flags("start").into_iter().filter(|flag| !plan.contains(flag)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(parse("plan n1 --hook flush").unwrap_err().to_string().contains("no owner"), "as with start");
+}
+
+#[test]
 fn flags_are_accepted_before_and_after_the_command() {
     for line in [
         "start n1 n2 --reason kernel --wait --timeout 1h30m",

@@ -16,7 +16,10 @@ use nm_core::plan::document::document;
 use nm_core::plan::planning::Planning;
 use nm_core::plan::text;
 use nm_core::terminal::output::Output;
+use nm_shared::Hook;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
+
+use crate::commands::start::parse_hook;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +34,9 @@ Examples:
 
   # Plan a drain that deletes pods whose eviction is refused for ten minutes
   kubectl nm plan node-1 --delete-after 10m
+
+  # Plan a drain that waits for a hook before its first eviction
+  kubectl nm plan node-1 --hook primary=dba-team
 
   # Print the pods that would be blocked
   kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'";
@@ -56,6 +62,10 @@ pub(crate) struct PlanArgs {
         value_parser = format::formats(["table", "json", "yaml"]))]
     output: OutputFormat,
 
+    /// A hook that the maintenance would have, as with `start`; can be repeated
+    #[arg(long, value_name = "NAME=OWNER", value_parser = parse_hook)]
+    hook: Vec<Hook>,
+
     // Last, because arguments after them would be under their help heading.
     #[command(flatten)]
     drain: DrainFlags,
@@ -67,6 +77,7 @@ pub(crate) struct PlanArgs {
 /// The arguments of `start` that a plan does not depend on.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Accepted without effect, so that the arguments of start work here")]
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 struct StartFlags {
     /// The reason for the maintenance
     #[arg(long, short = 'r', hide_short_help = true)]
@@ -75,6 +86,14 @@ struct StartFlags {
     /// Skip the confirmation
     #[arg(long, short = 'y', hide_short_help = true)]
     yes: bool,
+
+    /// Start without a plan
+    #[arg(long, hide_short_help = true)]
+    no_plan: bool,
+
+    /// Start the maintenance only when it is resumed
+    #[arg(long, hide_short_help = true)]
+    suspend: bool,
 
     /// Wait until all nodes are drained
     #[arg(long, hide_short_help = true)]
@@ -99,7 +118,7 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         Planning::read(nodes, args.drain.spec(), cluster, Timestamp::now()).await
     };
     let planning = progress::during(out, message, read).await?;
-    let report = planning.report(&answers(&planning, cluster, out).await?);
+    let report = planning.report(&answers(&planning, cluster, out).await?).with_hooks(&args.hook);
     match &args.output {
         OutputFormat::Data(format) => format.print(&document(&report), out)?,
         OutputFormat::Table | OutputFormat::Wide => {

@@ -18,7 +18,7 @@ use nm_core::interaction::progress;
 use nm_core::maintenance::roll::{RollRunners, RollStanding};
 use nm_core::maintenance::start::{self, Existing, StartRequest, Started, Together, check_definition};
 use nm_core::maintenance::{
-    self, State, but_unselected, hold, hooks_removed, name_unless_node, node, roll_name, uid,
+    self, State, but_unselected, hooks_before_eviction, hooks_removed, name_unless_node, node, roll_name, uid,
 };
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::command_context::shell_quoted;
@@ -320,12 +320,8 @@ fn returned_by(roll: &str, rolls: &RollRunners) -> &'static str {
 
 /// The hooks that delay the first eviction.
 fn delayed_by_hooks(object: &NodeMaintenance, node: &str) -> Option<Line> {
-    let hooks = if maintenance::status(object).has_begun() {
-        hold(object).map(|hold| hold.hooks.clone()).unwrap_or_default()
-    } else {
-        Hook::before_eviction(&object.metadata)
-    };
-    Some(Line::new(format!("node/{node}: no pod is evicted until {}", hooks_removed(&hooks)?)))
+    let removed = hooks_removed(&hooks_before_eviction(object))?;
+    Some(Line::new(format!("node/{node}: no pod is evicted until {removed}")))
 }
 
 fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {
@@ -335,7 +331,7 @@ fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {
     wanted
 }
 
-fn parse_hook(text: &str) -> Result<Hook, String> {
+pub(super) fn parse_hook(text: &str) -> Result<Hook, String> {
     let (name, owner) = text.split_once('=').unwrap_or((text, ""));
     if name.is_empty() || !selector::is_value(name) {
         return Err(String::from(

@@ -80,6 +80,15 @@ pub fn is_held_by_hooks(maintenance: &NodeMaintenance) -> bool {
     hold(maintenance).is_some_and(|hold| !hold.hooks.is_empty())
 }
 
+/// The hooks that delay the first eviction of a maintenance: those that are waited for, or that it has before it starts.
+pub fn hooks_before_eviction(maintenance: &NodeMaintenance) -> Vec<Hook> {
+    if status(maintenance).has_begun() {
+        hold(maintenance).map(|hold| hold.hooks.clone()).unwrap_or_default()
+    } else {
+        Hook::before_eviction(&maintenance.metadata)
+    }
+}
+
 /// `hook heal (owner: ceph) is removed`, as the end of what these hooks delay; none if there are none.
 pub fn hooks_removed(hooks: &[Hook]) -> Option<String> {
     let names: Vec<String> = hooks.iter().map(Hook::to_string).collect();

@@ -28,8 +28,8 @@ pub use fields::{
 };
 pub use headline::{
     but_unselected, came_later, drain_began, drain_ended, drain_result, drain_times_out, drained_again_since,
-    headline, hold, hooks_removed, is_ending, is_held_by_hooks, kept_by_roll, percent_gone, pods_gone,
-    pods_in_all, reason, stop_progress, time_limit_end, timeout_words,
+    headline, hold, hooks_before_eviction, hooks_removed, is_ending, is_held_by_hooks, kept_by_roll,
+    percent_gone, pods_gone, pods_in_all, reason, stop_progress, time_limit_end, timeout_words,
 };
 pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

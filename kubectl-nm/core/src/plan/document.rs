@@ -45,9 +45,9 @@ pub fn document(report: &PlanReport) -> Value {
 }
 
 fn node(report: &NodeReport) -> Value {
-    let NodeReport { node, state, refusal, quorum: _, queue, load_balancer_delay, detach } = report;
+    let NodeReport { node, state, refusal, quorum: _, queue, hooks, load_balancer_delay, detach } = report;
     let state = state.map(|state| state.word().to_lowercase());
-    json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue,
+    json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue, "hooks": hooks,
         "loadBalancerDelaySeconds": load_balancer_delay.map(|delay| delay.as_secs()),
         "waitsForVolumes": detach.as_ref().map(DetachReport::document)})
 }

@@ -25,12 +25,12 @@ use nm_shared::forecast::preemption::UsedCapacity;
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
-use nm_shared::{DrainSpec, Group, NodeMaintenance, PodReference, ReturningPods};
+use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference, ReturningPods};
 
-use crate::maintenance::State;
 use crate::maintenance::node_in_service::ready;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
+use crate::maintenance::{State, hooks_before_eviction};
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::growing_budgets;
@@ -85,6 +85,8 @@ pub(crate) struct NodeReport {
     pub(crate) quorum: Option<String>,
     /// Why it would be queued.
     pub(crate) queue: Option<String>,
+    /// The hooks that delay the first eviction.
+    pub(crate) hooks: Vec<Hook>,
     /// How long load balancers have to stop using the node; none if they are not asked to.
     pub(crate) load_balancer_delay: Option<Duration>,
     /// The volumes that the drain would wait for; none if it waits for none, or without access to pods.
@@ -231,6 +233,16 @@ impl PlanReport {
         }
     }
 
+    /// Adds the hooks that are requested for the maintenances.
+    #[must_use]
+    pub fn with_hooks(mut self, requested: &[Hook]) -> Self {
+        for NodeReport { hooks, .. } in &mut self.nodes {
+            hooks.retain(|known| requested.iter().all(|new| new.name != known.name));
+            hooks.extend_from_slice(requested);
+        }
+        self
+    }
+
     /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
     pub fn is_blocked(&self) -> bool {
         let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
@@ -351,9 +363,9 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             (_, Some(gate)) => (gate.quorum, gate.queue.map(|queued| queued.to_string())),
             (_, None) => (None, None),
         };
-        let state = match &existing {
-            Existing::Maintenance(object) => Some(State::of(object)),
-            _ => None,
+        let (state, hooks) = match &existing {
+            Existing::Maintenance(object) => (Some(State::of(object)), hooks_before_eviction(object)),
+            _ => (None, Vec::new()),
         };
         let refusal =
             existing.refusal(name, &rolls, now).map(|refusal| refusal.to_string()).or_else(|| quorum.clone());
@@ -363,6 +375,7 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
             refusal,
             quorum,
             queue,
+            hooks,
             load_balancer_delay: None,
             detach: None,
         }

@@ -14,6 +14,7 @@ use nm_shared::forecast::capacity::CapacityEstimate;
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
 
 use crate::args::duration;
+use crate::maintenance::hooks_removed;
 use crate::maintenance::roll::stay_words;
 use crate::plan::harm::{self, Harm};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
@@ -256,6 +257,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
         MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
     }
     lines.extend(report.unknown.iter().map(|what| unknown(&what.to_string())));
+    lines.extend(hooks(&report.nodes));
     lines.extend(load_balancers(&report.nodes));
     lines.extend(report.slow.iter().map(SlowPods::line));
     lines.extend(report.nodes.iter().filter_map(|node| node.detach.as_ref()?.line(&node.node)));
@@ -321,6 +323,20 @@ fn totals(report: &PlanReport) -> Line {
     } else {
         format!("{nodes}, {pods}: {}", counts.join(", "))
     })
+}
+
+/// The hooks that the first evictions wait for: of all nodes, or of each.
+fn hooks(nodes: &[NodeReport]) -> Vec<Line> {
+    let are_alike = nodes.windows(2).all(|pair| pair[0].hooks == pair[1].hooks);
+    let line = |node: &NodeReport| {
+        let removed = hooks_removed(&node.hooks)?;
+        Some(Line::new(if are_alike {
+            format!("No pod is evicted until {removed}")
+        } else {
+            format!("node/{}: no pod is evicted until {removed}", node.node)
+        }))
+    };
+    nodes.iter().take(if are_alike { 1 } else { nodes.len() }).filter_map(line).collect()
 }
 
 /// How long the first evictions wait for load balancers.

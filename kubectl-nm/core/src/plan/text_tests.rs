@@ -1,11 +1,13 @@
 //! The words of a plan.
 
 use k8s_openapi::api::core::v1::Pod;
+use nm_shared::Hook;
 use nm_shared::api::names::ROLL_RUNNER_LABEL;
 use nm_shared::forecast::{PodOutcome, ReplacedBy};
 use serde_json::json;
 
 use super::*;
+use crate::plan::document::document;
 use crate::plan::report::tests::{pod, report, snapshot};
 
 #[test]
@@ -37,4 +39,27 @@ fn the_pod_that_runs_a_roll_is_named_with_what_becomes_of_the_roll() {
     let report = report(&["n1"], None, snapshot(&["n1", "n2"], vec![runner.into()]), &[]);
     let words = details(&report.forecast.as_ref().unwrap().pods[0], &report);
     assert_eq!(words, "runs roll kernel; its Job starts another pod elsewhere, which continues the roll");
+}
+
+#[test]
+fn the_hooks_that_delay_the_first_eviction_are_named_those_of_an_existing_maintenance_too() {
+    let hook = |name: &str| Hook { name: name.to_owned(), owner: String::from("ada") };
+    let planned = |with_own: bool, requested: &[Hook]| {
+        let mut snapshot = snapshot(&["n1", "n2", "n3"], Vec::new());
+        let mut existing = crate::testing::objects::requested("n1");
+        existing.metadata.annotations = Some([(hook("own").annotation(), String::from("ada"))].into());
+        snapshot.maintenances.extend(with_own.then_some(existing));
+        let report = report(&["n1", "n2"], None, snapshot, &[]).with_hooks(requested);
+        let lines: Vec<String> = hooks(&report.nodes).iter().map(ToString::to_string).collect();
+        (lines, document(&report)["nodes"][1]["hooks"].clone())
+    };
+    assert_eq!(planned(false, &[]), (Vec::new(), json!([])));
+    let two = [hook("flush"), hook("move")];
+    let (lines, shown) = planned(false, &two);
+    assert_eq!(lines, ["No pod is evicted until hooks flush (owner: ada), move (owner: ada) are removed"]);
+    assert_eq!(shown, json!([{"name": "flush", "owner": "ada"}, {"name": "move", "owner": "ada"}]));
+    let (lines, _) = planned(true, &[]);
+    assert_eq!(lines, ["node/n1: no pod is evicted until hook own (owner: ada) is removed"]);
+    let (lines, _) = planned(true, &[hook("own")]);
+    assert_eq!(lines, ["No pod is evicted until hook own (owner: ada) is removed"]);
 }
