@@ -1,8 +1,7 @@
 //! What has become of the node that halted a roll: the roll stays halted until somebody resumes it, but the drain may have succeeded
 //! since, the node may have rebooted, or the workloads may have recovered.
 
-use jiff::Timestamp;
-use nm_core::args::duration::age;
+use nm_core::args::duration::TimeStyle;
 use nm_core::maintenance::State;
 
 use crate::gates::{has_rebooted, is_ready, problem};
@@ -31,9 +30,9 @@ pub enum ByNow {
 }
 
 /// `halted 12m ago: the drain of node n2 failed; by now, node n2 is drained`. The cause is that of the time when it halted.
-pub fn halted_words(halt: &Halt, by_now: Option<ByNow>, now: Timestamp) -> String {
+pub fn halted_words(halt: &Halt, by_now: Option<ByNow>, times: TimeStyle) -> String {
     let by_now = by_now.map(|by_now| format!("; {}", by_now.words(&halt.node))).unwrap_or_default();
-    format!("halted {} ago: {}{by_now}", age(now.duration_since(halt.at).as_secs()), halt.message)
+    format!("halted {}: {}{by_now}", times.words(halt.at), halt.message)
 }
 
 impl ByNow {

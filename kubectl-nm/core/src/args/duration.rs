@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Longest text that is parsed, and most digits of a number in it: with both, no sum overflows.
 const MAX_TEXT: usize = 32;
 const MAX_DIGITS: usize = 15;
@@ -73,6 +75,25 @@ pub fn age(seconds: i64) -> String {
         691_200..63_072_000 => format!("{days}d"),
         63_072_000..252_288_000 => two(days / 365, "y", days % 365, "d"),
         _ => format!("{}y", days / 365),
+    }
+}
+
+/// How a sentence states when something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeStyle {
+    /// `12m ago`, as seen from this time.
+    Ago(Timestamp),
+    /// `at 2026-01-02T03:04:05Z`, in what is kept and read later.
+    At,
+}
+
+impl TimeStyle {
+    /// The words for this time.
+    pub fn words(self, at: Timestamp) -> String {
+        match self {
+            Self::Ago(now) => format!("{} ago", age(now.duration_since(at).as_secs())),
+            Self::At => format!("at {at:.0}"),
+        }
     }
 }
 

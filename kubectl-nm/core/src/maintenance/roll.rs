@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::args::duration::age;
+use crate::args::duration::TimeStyle;
 use crate::error::Error;
 use crate::maintenance::fields::{ROLL_LABEL, roll_name};
 use crate::terminal::command_context::shell_quoted;
@@ -302,10 +302,10 @@ pub fn stay_words(pod: &DrainPod, reason: StayReason) -> String {
 }
 
 /// `paused by ada@laptop 12m ago`, as far as that is known.
-pub fn paused_words(pause: Option<&Pause>, now: Timestamp) -> String {
+pub fn paused_words(pause: Option<&Pause>, times: TimeStyle) -> String {
     pause.map_or_else(
         || String::from("paused"),
-        |Pause { by, at }| format!("paused by {by} {} ago", age(now.duration_since(*at).as_secs())),
+        |Pause { by, at }| format!("paused by {by} {}", times.words(*at)),
     )
 }
 
@@ -385,7 +385,7 @@ mod tests {
             (json!({"paused": true, "pause": pause, "aborted": "ada"}), None),
         ] {
             let rolls = RollRunners::of([&object(STATE, &state)]);
-            let words = rolls.is_paused("k2").then(|| paused_words(rolls.pause("k2"), now));
+            let words = rolls.is_paused("k2").then(|| paused_words(rolls.pause("k2"), TimeStyle::Ago(now)));
             assert_eq!(words.as_deref(), expected, "{state}");
         }
     }

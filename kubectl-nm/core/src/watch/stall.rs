@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
 
-use crate::args::duration::age;
+use crate::args::duration::{TimeStyle, age};
 use crate::maintenance::roll::{RollRunners, paused_words, planned_begin};
 use crate::maintenance::slow_surge::SlowSurge;
 use crate::maintenance::{State, hold, node, roll_name, stop_progress};
@@ -47,7 +47,7 @@ pub(super) fn stall_reason(
             let command = |verb: &str| format!("`kubectl nm roll {verb} {}{flags}`", shell_quoted(roll));
             let planned = format!("the maintenance {}", planned_begin(object));
             Some(if rolls.is_paused(roll) {
-                let paused = paused_words(rolls.pause(roll), now);
+                let paused = paused_words(rolls.pause(roll), TimeStyle::Ago(now));
                 format!("{planned}, which is {paused}; {} continues it", command("resume"))
             } else {
                 format!("{planned}; {} shows how far it is", command("status"))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nm_core::args::duration::{age, show};
+use nm_core::args::duration::{TimeStyle, age, show};
 use nm_core::maintenance::roll::paused_words;
 use nm_core::terminal::text::{counted, harmless};
 use nm_roll::by_now::halted_words;
@@ -218,7 +218,7 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         _ if model.is_stale() => (String::from("The cluster does not respond."), Tone::Bad),
         (_, Some(halt)) => {
             let by_now = model.rows.iter().find_map(|row| row.progress.by_now);
-            (halted_words(halt, by_now, model.now), Tone::Bad)
+            (halted_words(halt, by_now, TimeStyle::Ago(model.now)), Tone::Bad)
         }
         (RollState::Done, _) => (String::from("All nodes are done."), Tone::Good),
         (RollState::Aborted(who), _) => (format!("{who} aborted the roll."), Tone::Bad),
@@ -233,7 +233,7 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
         }
         _ if record.paused => {
             let pause = model.keys.hint(Action::Pause);
-            let paused = paused_words(record.pause.as_ref(), model.now);
+            let paused = paused_words(record.pause.as_ref(), TimeStyle::Ago(model.now));
             (
                 format!(
                     "{paused}: no further node or action is started, and drains are paused. {pause} continues."

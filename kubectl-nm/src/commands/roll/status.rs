@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use nm_core::args::duration;
+use nm_core::args::duration::{self, TimeStyle};
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
@@ -22,7 +22,7 @@ use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::leader_check::LeaderNeed;
 use nm_roll::by_now::{ByNow, halted_words};
-use nm_roll::decide::{HEARTBEAT_TIMEOUT, NodeProgress, decide};
+use nm_roll::decide::{NodeProgress, decide};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
 use nm_roll::halted::{find_rolls, forget_reboot, job_log};
@@ -164,10 +164,12 @@ pub(crate) fn print(
     let names = name.map_or_else(|| roll_names(all), |name| vec![name]);
     let objects: Vec<_> = all.iter().cloned().map(Arc::new).collect();
     let now = Timestamp::now();
+    // Who reads data may have kept it.
+    let times = if matches!(output, OutputFormat::Data(_)) { TimeStyle::At } else { TimeStyle::Ago(now) };
     let (mut rolls, mut broken) = (Vec::new(), Vec::new());
     for of in names {
         match Roll::find(of, &objects) {
-            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, seen, now)),
+            Ok(Some(roll)) => rolls.push(RollStatus::new(roll, nodes, seen, now, times)),
             Ok(None) => return Err(RollError::Unknown(of.to_owned()).into()),
             Err(error) if name.is_some() => return Err(error.into()),
             Err(error) => broken.push(Error::from(error)),
@@ -200,7 +202,14 @@ pub(crate) fn print(
 }
 
 impl RollStatus {
-    fn new(roll: Roll, nodes: Option<&[Node]>, seen: &Surroundings, now: Timestamp) -> Self {
+    /// `times`: how the sentence states times.
+    fn new(
+        roll: Roll,
+        nodes: Option<&[Node]>,
+        seen: &Surroundings,
+        now: Timestamp,
+        times: TimeStyle,
+    ) -> Self {
         let job = seen.starting.get(&roll.name);
         let record = roll.complete_record().unwrap_or_default();
         let view = |node: &Node| (node.name_any(), NodeView::of(node, None, now));
@@ -239,19 +248,19 @@ impl RollStatus {
                 };
                 (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
             }
-            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress), now)),
+            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress), times)),
             (None, None, _) if record.paused => {
-                (StatusWord::Paused, paused_words(record.pause.as_ref(), now))
+                (StatusWord::Paused, paused_words(record.pause.as_ref(), times))
             }
             _ if let Some(words) = job.and_then(RollJob::words) => (StatusWord::Starting, words.to_owned()),
-            (None, None, Some(runner)) => match seconds_ago(runner.at, now) {
-                // The time is that of another computer, whose clock may differ.
-                None => (StatusWord::Running, format!("{} runs it", runner.who)),
-                Some(seconds) => {
-                    let ago = duration::age(seconds);
-                    (StatusWord::NotRunning, format!("{} ran it, last seen {ago} ago{unread}", runner.who))
-                }
-            },
+            // The time is that of another computer, whose clock may differ.
+            (None, None, Some(runner)) if is_seen(&record, now) => {
+                (StatusWord::Running, format!("{} runs it", runner.who))
+            }
+            (None, None, Some(runner)) => {
+                let seen = times.words(runner.at);
+                (StatusWord::NotRunning, format!("{} ran it, last seen {seen}{unread}", runner.who))
+            }
             (None, None, None) => (StatusWord::NotRunning, format!("not running{unread}")),
         };
         let is_run = job.is_some_and(|job| job.words().is_some()) || is_seen(&record, now);
@@ -273,12 +282,6 @@ fn by_now(progress: &[NodeProgress]) -> Option<ByNow> {
 /// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
 fn is_ending(roll: &Roll) -> bool {
     roll.nodes.iter().all(RollNode::is_leaving)
-}
-
-/// For how many seconds a heartbeat is overdue; none if it is not.
-fn seconds_ago(at: Timestamp, now: Timestamp) -> Option<i64> {
-    let ago = now.duration_since(at);
-    (ago >= HEARTBEAT_TIMEOUT).then(|| ago.as_secs())
 }
 
 fn row(status: &RollStatus) -> Vec<(Style, String)> {

@@ -59,6 +59,38 @@ fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
 }
 
 #[test]
+fn the_message_for_programs_has_absolute_times_and_that_for_people_says_how_long_ago() {
+    let at = "2026-01-02T03:04:05.7Z";
+    for (state, before, after) in [
+        (json!({"revision": 2, "paused": true, "pause": {"by": "bob", "at": at}}), "paused by bob ", ""),
+        (
+            json!({"revision": 2, "halt": {"node": "n1", "message": "its command failed", "at": at}}),
+            "halted ",
+            ": its command failed",
+        ),
+        (
+            json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": at}}),
+            "ada@vm ran it, last seen ",
+            "",
+        ),
+    ] {
+        let mut object = maintenance("Acting", false, &[names::FINALIZER]);
+        object.annotations_mut().insert(STATE.into(), state.to_string());
+        let shown = |format| {
+            let (mut out, captured) = output();
+            let seen = Surroundings::default();
+            print(std::slice::from_ref(&object), None, &seen, Some("r"), format, &mut out).unwrap();
+            captured.data()
+        };
+        let document: Value = serde_json::from_str(&shown(OutputFormat::Data(DataFormat::Json))).unwrap();
+        assert_eq!(document["message"], format!("{before}at 2026-01-02T03:04:05Z{after}"));
+        let table = shown(OutputFormat::Table);
+        let first = table.lines().next().unwrap();
+        assert!(first.contains(before) && first.ends_with(&format!("ago{after}")), "{first}");
+    }
+}
+
+#[test]
 fn a_roll_whose_job_is_starting_is_not_to_be_resumed() {
     let of_job = |is_starting: bool| {
         let mut object = maintenance("Acting", false, &[names::FINALIZER]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use nm_core::args::duration::age;
+use nm_core::args::duration::{TimeStyle, age};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::maintenance::State;
@@ -254,9 +254,10 @@ impl Fleet {
         let is_confirming = row.state == Some(State::Drained) && self.awaits_confirmation(row);
         let is_silent = why.is_empty() && matches!(row.state, Some(State::Paused | State::Drained));
         match (self.rolls.halt(roll), self.rolls.runner(roll, now)) {
-            _ if (is_planned || is_silent) && self.rolls.is_paused(roll) => {
-                Cow::Owned(format!("roll {roll} is {}", paused_words(self.rolls.pause(roll), now)))
-            }
+            _ if (is_planned || is_silent) && self.rolls.is_paused(roll) => Cow::Owned(format!(
+                "roll {roll} is {}",
+                paused_words(self.rolls.pause(roll), TimeStyle::Ago(now))
+            )),
             (Some(_), _) if is_planned || is_confirming => Cow::Owned(format!("roll {roll} has halted")),
             _ if is_left && self.rolls.standing(roll, now) == Some(RollStanding::Over) => {
                 Cow::Owned(format!("roll {roll} was aborted"))
