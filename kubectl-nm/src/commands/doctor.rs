@@ -114,6 +114,7 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         policies: fetched(policies(cluster)).await,
         grants: grants(&account, cluster).await,
         webhook: fetched(webhook_probe::probe(cluster)).await,
+        earlier: all_groups::maintenances(cluster).await.unwrap_or_default(),
         nodes: fetched(objects::list(cluster, ("v1", "Node"), None, &all)).await,
         maintenances: fetched(all_groups::maintenances(cluster)).await,
         installation: installation.map_err(Into::into),
@@ -156,4 +157,57 @@ async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)>
 
 fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::{cluster, failure, list};
+    use nm_core::testing::objects::requested;
+
+    use super::*;
+
+    /// What is found of a marked node whose maintenance exists before, or after the nodes are read.
+    async fn found(before: bool, after: bool) -> String {
+        let are_nodes_read = Mutex::new(false);
+        let (cluster, _) = cluster(move |_, path| {
+            let mut are_nodes_read = are_nodes_read.lock().unwrap();
+            let exists = if *are_nodes_read { after } else { before };
+            match path {
+                "/version" => (
+                    200,
+                    json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",
+                    "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+                ),
+                "/api/v1/nodes" => {
+                    *are_nodes_read = true;
+                    let taints = json!([{"key": "medik8s.io/drain", "effect": "NoSchedule"}]);
+                    let node = json!({"metadata": {"name": "n1", "annotations": {"kubectl-nm.dev/undo": "{}"}},
+                        "spec": {"unschedulable": true, "taints": taints}});
+                    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [node]}))
+                }
+                "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances" => {
+                    list(&Vec::from_iter(exists.then(|| requested("n1"))))
+                }
+                _ => failure(404, "NotFound", ""),
+            }
+        });
+        let (mut out, captured) = output();
+        run(DoctorArgs { output: None }, None, &cluster, &mut out).await.unwrap();
+        let data = captured.data();
+        data.lines().find(|line| line.contains(" nodes ")).unwrap_or(&data).to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_maintenance_ends_or_starts_while_it_is_read_is_no_orphan() {
+        let well = "none is cordoned by a deleted maintenance";
+        for (before, after) in [(true, false), (false, true), (true, true)] {
+            let found = found(before, after).await;
+            assert!(found.ends_with(well), "{before} {after}: {found}");
+        }
+        let orphan = found(false, false).await;
+        assert!(orphan.ends_with("1 cordoned by a deleted maintenance: n1"), "{orphan}");
+    }
 }

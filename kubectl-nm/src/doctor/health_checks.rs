@@ -44,7 +44,10 @@ pub(crate) struct ClusterReport {
     /// The optional permissions, and whether nm-reconciler has them.
     pub(crate) grants: Vec<(Grant, Fetched<bool>)>,
     pub(crate) webhook: Fetched<ProbeResult>,
+    /// The maintenances before the nodes were read: some may have ended since.
+    pub(crate) earlier: Vec<GroupedMaintenance>,
     pub(crate) nodes: Fetched<Vec<Value>>,
+    /// The maintenances after the nodes were read: some may have started meanwhile.
     pub(crate) maintenances: Fetched<Vec<GroupedMaintenance>>,
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
         found.push(named("grants", grants));
     }
     found.push(named("versions", versions(report)));
-    found.push(named("nodes", orphans::nodes(&report.nodes, &report.maintenances)));
+    found.push(named("nodes", orphans::nodes(&report.nodes, &report.earlier, &report.maintenances)));
     let stopping = orphans::maintenances(&report.maintenances, is_served(report, now), now);
     found.push(named("maintenances", stopping));
     if is_starting(report, now) {

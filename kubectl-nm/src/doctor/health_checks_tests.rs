@@ -57,6 +57,7 @@ fn healthy() -> ClusterReport {
             .collect()),
         grants: Grant::ALL.map(|grant| (grant, Ok(false))).into(),
         webhook: Ok(ProbeResult::Works),
+        earlier: Vec::new(),
         nodes: Ok(vec![json!({"metadata": {"name": "n1"}})]),
         maintenances: Ok(Vec::new()),
     }

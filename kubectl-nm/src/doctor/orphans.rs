@@ -20,13 +20,15 @@ const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
 const MAX_NAMES: usize = 10;
 
-/// Nodes that are marked as in maintenance, without a maintenance.
+/// Nodes that are marked as in maintenance, without a maintenance both before and after the nodes were read.
 pub(crate) fn nodes(
     nodes: &Fetched<Vec<Value>>,
+    earlier: &[GroupedMaintenance],
     maintenances: &Fetched<Vec<GroupedMaintenance>>,
 ) -> Fetched<Finding> {
     let (nodes, maintenances) = (read(nodes)?, read(maintenances)?);
-    let in_maintenance: BTreeSet<&str> = maintenances.iter().map(|object| node(object)).collect();
+    let in_maintenance: BTreeSet<&str> =
+        earlier.iter().chain(maintenances).map(|object| node(object)).collect();
     let left = nodes.iter().filter(|found| !in_maintenance.contains(name(found)));
     let marked: Vec<(Mark, &Value)> = left.filter_map(|found| Some((Mark::of(found)?, found))).collect();
     // The worst kind first: one finding has one remedy.
