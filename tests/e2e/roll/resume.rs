@@ -177,7 +177,7 @@ async fn the_command_of_a_program_that_is_killed_ends_before_another_program_run
     roll.until("output", |line| line["text"] == "begun").await;
     roll.crash().await;
     assert!(read.await.unwrap().unwrap().is_empty());
-    let args = ["roll", "resume", "killed", "--run", "other", "--take-over"];
+    let args = ["roll", "resume", "killed", "--take-over"];
     let refused = plugin(&cluster, &args).await;
     let warning = format!(
         "has started the command for {}. The command may still be running on that computer or on the node, and",

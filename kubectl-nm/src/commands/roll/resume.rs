@@ -18,7 +18,7 @@ use nm_roll::finisher::is_seen;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
-use nm_roll::settings::RollSettings;
+use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::skip::{Skip, skipped};
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, runs_unless_rebooted, unfinished};
@@ -27,7 +27,8 @@ use super::args::{GivenActions, ResumeArgs};
 use super::in_cluster;
 use super::run::{report_windows, run as run_roll, this_runner};
 
-/// How long the program that runs a roll may take to answer before the user is asked something.
+/// How long the program that runs a roll may take to answer before the user is asked something, or refused. It usually answers
+/// within a second.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn resume(
@@ -45,22 +46,29 @@ pub(super) async fn resume(
     if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
-    if roll.settings.in_cluster && !args.here {
-        return resume_in_cluster(&args, &roll, &before, cluster, out).await;
+    let is_in_cluster = roll.settings.in_cluster && !args.here;
+    let namespace = if is_in_cluster { Some(runner_job::NAMESPACE) } else { namespace };
+    let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
+    // Whoever runs the roll, its actions do not change.
+    refuse_other_actions(&given, &roll)?;
+    if is_in_cluster {
+        return resume_in_cluster(&args, &given, &roll, &before, cluster, out).await;
     }
-    // The program that runs a paused roll continues it itself, and nothing has to be confirmed. Otherwise, the question comes
-    // before the wait: nobody watches that.
-    let may_be_continued = before.paused && before.runner.is_some() && !args.take_over;
-    if !may_be_continued {
-        // A program that runs the roll usually answers within a second.
-        if let Some(last) = before.runner.as_ref().filter(|_| !args.take_over)
-            && let Some(runner) = store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?
-        {
-            return Err(running(&args, runner.who).into());
+    let last = before.runner.as_ref().filter(|_| !args.take_over);
+    // The program that runs a paused roll continues it itself, and nothing has to be confirmed: if it was seen lately, it is waited
+    // for. Otherwise, questions and refusals come before the wait: nobody watches that.
+    let may_be_continued = before.paused && is_seen(&before, Timestamp::now());
+    let mut runner = match last {
+        Some(last) if may_be_continued => find_runner(name, last, cluster, out).await?,
+        Some(last) => store::find_runner(cluster, name, last, FIRST_ANSWER_TIMEOUT).await?,
+        None => None,
+    };
+    if runner.is_none() {
+        confirm(&args, &given, &roll, &before, cluster.context(), out)?;
+        if let Some(last) = last.filter(|_| !may_be_continued) {
+            runner = find_runner(name, last, cluster, out).await?;
         }
-        confirm(&args, namespace, &roll, &before, cluster.context(), out)?;
     }
-    let runner = if args.take_over { None } else { find_runner(name, &before, cluster, out).await? };
     if let Some(Runner { id, who, .. }) = runner {
         if !before.paused {
             return Err(running(&args, who).into());
@@ -69,7 +77,10 @@ pub(super) async fn resume(
         skip(&args, &roll, cluster, out).await?;
         // The program that runs a paused roll waits, and then continues.
         let is_unchanged = |record: &RollRecord| record.runner.as_ref().is_some_and(|runner| runner.id == id);
-        let (roll, _) = store::update(cluster, name, |_, record| {
+        let (roll, _) = store::update(cluster, name, |now, record| {
+            if now.settings != roll.settings {
+                return Err(RollError::Contended.into());
+            }
             refuse_what_others_ended(name, &before, &record)?;
             let record = RollRecord { paused: false, pause: None, aborted: None, ..record };
             if is_unchanged(&record) { Ok(record) } else { Err(RollError::Contended.into()) }
@@ -78,9 +89,6 @@ pub(super) async fn resume(
         continue_drains(roll, &args, cluster).await?;
         out.data(&Line::new(format!("{who} continues roll {name}")))?;
         return Ok(Exit::Done);
-    }
-    if may_be_continued {
-        confirm(&args, namespace, &roll, &before, cluster.context(), out)?;
     }
     let confirmed = roll.settings.clone();
     let earlier = roll;
@@ -114,6 +122,7 @@ pub(super) async fn resume(
 /// Lets the cluster continue a roll. Its Job waits for that, or is created again.
 async fn resume_in_cluster(
     args: &ResumeArgs,
+    given: &GivenActions,
     roll: &Roll,
     before: &RollRecord,
     cluster: &Cluster,
@@ -134,7 +143,7 @@ async fn resume_in_cluster(
     if is_only_paused && in_cluster::is_running(roll, args.runner_image.as_deref(), cluster).await? {
         ask(args, roll, before, true, None, cluster.context(), out)?;
     } else {
-        confirm(args, Some(runner_job::NAMESPACE), roll, before, cluster.context(), out)?;
+        confirm(args, given, roll, before, cluster.context(), out)?;
     }
     let image = in_cluster::image(args.runner_image.as_deref(), cluster).await?;
     let job = runner_job::of(name, &roll.settings, &image);
@@ -214,7 +223,7 @@ fn claim(
 /// What the user has to know and to confirm before this program runs the roll.
 fn confirm(
     args: &ResumeArgs,
-    namespace: Option<&str>,
+    given: &GivenActions,
     roll: &Roll,
     record: &RollRecord,
     context: &str,
@@ -237,7 +246,7 @@ fn confirm(
         out.message(&Line::new(format!("{}.", capitalized(&again))));
     }
     report_windows(&roll.settings.windows, out);
-    let unconfirmed = unconfirmed_action(args, namespace, roll, record, out)?;
+    let unconfirmed = unconfirmed_action(args, given, roll, record, out)?;
     ask(args, roll, record, false, unconfirmed.as_deref(), context, out)
 }
 
@@ -273,14 +282,13 @@ fn ask(
     }
 }
 
-/// The program that runs the roll now; none if nobody does.
+/// The program that runs the roll now, which `last` ran last; none if nobody does.
 async fn find_runner(
     name: &str,
-    record: &RollRecord,
+    last: &Runner,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Option<Runner>, Error> {
-    let Some(last) = &record.runner else { return Ok(None) };
     let timeout = HEARTBEAT_TIMEOUT.unsigned_abs();
     let message = || {
         format!(
@@ -363,23 +371,38 @@ fn warn_of_running_commands(args: &ResumeArgs, roll: &Roll, record: &RollRecord,
     }
 }
 
+/// The actions that flags give, each with that of the roll.
+fn action_pairs<'a>(
+    given: &'a GivenActions,
+    roll: &'a Roll,
+) -> [(&'a Option<NodeAction>, &'a Option<NodeAction>); 3] {
+    let RollSettings { before, action, after, .. } = &roll.settings;
+    [(&given.before, before), (&given.action, action), (&given.after, after)]
+}
+
+/// Refuses flags that give another action than the roll has.
+fn refuse_other_actions(given: &GivenActions, roll: &Roll) -> Result<(), RollError> {
+    let is_other = action_pairs(given, roll).iter().any(|(given, stored)| given.is_some() && given != stored);
+    if !is_other {
+        return Ok(());
+    }
+    let action = roll.settings.describe_actions().unwrap_or_else(|| String::from("none"));
+    Err(RollError::OtherAction { name: roll.name.clone(), action })
+}
+
 /// The action that the user has not confirmed by flags, and has to confirm. The actions are in the objects, which others may write.
 /// So the user who resumes the roll confirms what is run on this computer, or created with their permissions.
 fn unconfirmed_action(
     args: &ResumeArgs,
-    namespace: Option<&str>,
+    given: &GivenActions,
     roll: &Roll,
     record: &RollRecord,
     out: &mut Output,
 ) -> Result<Option<String>, Error> {
-    let RollSettings { before, action, after, .. } = &roll.settings;
-    let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), namespace)?;
-    let pairs = [(&given.before, before), (&given.action, action), (&given.after, after)];
+    let pairs = action_pairs(given, roll);
     let Some(shown) = roll.settings.describe_actions() else { return Ok(None) };
     let name = roll.name.clone();
-    let is_other = pairs.iter().any(|(given, stored)| given.is_some() && given != stored);
     match () {
-        () if is_other => Err(RollError::OtherAction { name, action: shown }.into()),
         () if pairs.iter().all(|(given, stored)| given == stored) => Ok(None),
         () if args.yes => {
             out.message(&Line::new(format!("Roll {name}, for each node: {shown}")));

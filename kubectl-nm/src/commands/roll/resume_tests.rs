@@ -58,7 +58,9 @@ fn confirmed(action: &Value, run: Option<&str>, job: Option<&str>, yes: bool) ->
 
 /// Whether an action is confirmed without a terminal, by these flags.
 fn unconfirmed(args: &ResumeArgs, roll: &Roll) -> Result<(), Error> {
-    let unconfirmed = unconfirmed_action(args, None, roll, &RollRecord::default(), &mut output().0)?;
+    let given = GivenActions::read(&args.around, args.run.as_ref(), args.job.as_ref(), None)?;
+    refuse_other_actions(&given, roll)?;
+    let unconfirmed = unconfirmed_action(args, &given, roll, &RollRecord::default(), &mut output().0)?;
     assert_eq!(unconfirmed, None, "nobody can be asked");
     Ok(())
 }
@@ -72,6 +74,7 @@ fn an_action_from_the_objects_is_not_begun_unless_it_is_confirmed_word_for_word(
     privileged["spec"]["template"]["spec"]["hostPID"] = json!(true);
     for (action, run, job, is_confirmed) in [
         (&Value::Null, None, None, true),
+        (&Value::Null, Some("reboot {}"), None, false),
         (&command, Some("reboot {}"), None, true),
         (&command, Some("reboot {} "), None, false),
         (&command, Some(""), None, false),
@@ -195,7 +198,9 @@ async fn a_roll_that_is_paused_or_aborted_while_resume_waits_for_a_heartbeat_sta
 fn a_roll_that_asks_about_each_node_is_not_resumed_without_a_terminal() {
     let confirming = RollSettings { confirm: true, ..settings(&Value::Null) };
     let roll = Roll { settings: confirming, ..roll(&Value::Null) };
-    let error = confirm(&args(), None, &roll, &RollRecord::default(), "blue", &mut output().0).unwrap_err();
+    let none = GivenActions { before: None, action: None, after: None };
+    let record = RollRecord::default();
+    let error = confirm(&args(), &none, &roll, &record, "blue", &mut output().0).unwrap_err();
     assert_eq!(error.to_string(), "roll \"r\" asks for a confirmation of each node, which needs a terminal");
     assert_eq!(
         error.hint().unwrap(),
@@ -204,23 +209,41 @@ fn a_roll_that_asks_about_each_node_is_not_resumed_without_a_terminal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_to_be_confirmed_is_known_before_the_wait_for_a_heartbeat() {
-    for run in [None, Some("other")] {
+async fn what_has_to_be_confirmed_is_known_before_the_wait_for_a_heartbeat_of_a_paused_roll_too() {
+    for paused in [false, true] {
         let begun = Instant::now();
-        let (ended, record, messages, at) =
-            resumed(ResumeArgs { run: run.map(str::to_owned), ..args() }, |_| {}).await;
-        let refused = matches!(
-            refusal(&ended),
-            Some(RollError::UnconfirmedAction { .. } | RollError::OtherAction { .. })
-        );
+        let record = || RollRecord { paused, ..paused_record() };
+        let run = settings(&json!({"run": "x"}));
+        let (ended, stored, messages, at) = resumed_from(record(), &run, args(), None, |_| {}).await;
+        let refused = matches!(refusal(&ended), Some(RollError::UnconfirmedAction { .. }));
         // The program that ran the roll has some seconds to answer.
         assert!(refused && at - begun < Duration::from_secs(5), "{ended:?} after {:?}", at - begun);
-        assert_eq!(record.runner, Some(runner()));
+        assert_eq!((stored.runner, stored.paused), (Some(runner()), paused));
         // The command of the program that has died may not have.
         assert!(
             messages.starts_with("warning: other@there has started the command for n0. The command may"),
             "{messages}"
         );
+        let begun = Instant::now();
+        let confirming = RollSettings { confirm: true, ..settings(&Value::Null) };
+        let (ended, _, _, at) = resumed_from(record(), &confirming, args(), None, |_| {}).await;
+        let refused = matches!(refusal(&ended), Some(RollError::ResumeNeedsTerminal(_)));
+        assert!(refused && at - begun < Duration::from_secs(5), "{ended:?} after {:?}", at - begun);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_action_is_refused_at_once_whoever_runs_the_roll() {
+    for paused in [false, true] {
+        for in_cluster in [false, true] {
+            let begun = Instant::now();
+            let args = ResumeArgs { run: Some(String::from("other")), ..args() };
+            let settings = RollSettings { in_cluster, ..settings(&json!({"run": "x"})) };
+            let record = RollRecord { paused, ..paused_record() };
+            let (ended, record, _, at) = resumed_from(record, &settings, args, None, answers).await;
+            assert!(matches!(refusal(&ended), Some(RollError::OtherAction { .. })), "{ended:?}");
+            assert_eq!((at - begun, record.asked), (Duration::ZERO, false));
+        }
     }
 }
 
@@ -238,7 +261,7 @@ async fn somebody_who_has_not_confirmed_anything_yet_is_told_who_runs_the_roll()
     assert!(hint.starts_with(continues), "{hint}");
 }
 
-fn paused() -> RollRecord {
+fn paused_record() -> RollRecord {
     RollRecord { revision: 1, paused: true, runner: Some(runner()), ..RollRecord::default() }
 }
 
@@ -251,7 +274,7 @@ fn answers(record: &mut RollRecord) {
 async fn a_skip_that_ends_a_command_is_announced_before_it_does() {
     let args = ResumeArgs { skip: vec![String::from("n0")], ..args() };
     let (ended, record, messages, _) =
-        resumed_from(paused(), &settings(&json!({"run": "x"})), args, None, answers).await;
+        resumed_from(paused_record(), &settings(&json!({"run": "x"})), args, None, answers).await;
     assert_eq!((ended.unwrap(), record.paused), (Exit::Done, false));
     assert_eq!(
         messages,
@@ -267,7 +290,7 @@ async fn a_paused_roll_whose_job_waits_is_continued_without_the_confirmation_of_
     let settings = RollSettings { in_cluster: true, ..settings(&json!({"job": template})) };
     let in_cluster = || {
         let runner = Some(Runner { in_cluster: true, ..runner() });
-        RollRecord { runner, ..paused() }
+        RollRecord { runner, ..paused_record() }
     };
     let args =
         || ResumeArgs { skip: vec![String::from("n0")], runner_image: Some(String::from("nm:1")), ..args() };
@@ -366,8 +389,9 @@ fn the_action_of_a_node_that_is_skipped_is_not_announced() {
     ] {
         let args = ResumeArgs { skip: skip.into_iter().map(str::to_owned).collect(), ..args() };
         let (mut out, captured) = output();
-        confirm(&args, None, &roll, &RollRecord { revision: 1, ..RollRecord::default() }, "c", &mut out)
-            .unwrap();
+        let none = GivenActions { before: None, action: None, after: None };
+        let record = RollRecord { revision: 1, ..RollRecord::default() };
+        confirm(&args, &none, &roll, &record, "c", &mut out).unwrap();
         assert!(captured.messages().contains(expected), "{}", captured.messages());
         assert_eq!(captured.messages().contains("runs again"), !expected.is_empty());
     }
