@@ -15,7 +15,7 @@ use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{all_causes, unlisted};
 use nm_core::explain::outage_causes::{are_down, command_for_more};
-use nm_core::explain::roll_causes::roll_command;
+use nm_core::explain::roll_causes::{part_of_roll, roll_command};
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::maintenance::roll::RollRunners;
@@ -345,8 +345,8 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
     let Judged { object, causes, halted } = judged;
     let is_blocked = judged.is_blocked();
     out.wrapped_data(&headline(object))?;
-    if let Some(roll) = roll_name(object) {
-        out.data(&Line::new(format!("It is part of roll {roll}.")))?;
+    if let Some(part) = part_of_roll(object, &context.facts.rolls, context.now) {
+        out.wrapped_data(&Line::new(part))?;
     }
     for cause in causes.iter().chain(halted) {
         out.data(&Line::default())?;

@@ -84,7 +84,7 @@ fn the_node_of_a_roll_that_has_halted_is_blocked() {
     let expected = format!(
         "\
 node/n1: Drained: 3 pods gone; roll kernel stopped because its action failed
-It is part of roll kernel.
+It is part of roll kernel, at step Acting.
 
 Roll kernel halted at 2026-01-02 03:04:05 UTC: the action for node n1 failed: the command ended with exit code 1.
 The action of n1 failed, and runs again on resume.
@@ -102,6 +102,29 @@ The action of n1 failed, and runs again on resume.
         object.metadata.annotations.as_mut().unwrap().insert(STATE.to_owned(), unknown);
         assert!(!explained(&object, None).0.contains("halted"));
     }
+}
+
+#[test]
+fn a_node_of_a_roll_whose_program_may_have_died_names_the_step_and_the_last_sign_of_the_program() {
+    let shown = |step: &str, sign: &str| {
+        let record = json!({"wave": 0, "position": 0, "step": step, "since": "2026-01-02T03:04:05Z"});
+        let state = json!({"revision": 2, "runner": {"id": "x", "who": "ada@vm", "at": sign}});
+        let mut object = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
+        let annotations = [(NODE, record), (STATE, state)];
+        let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
+        object.metadata.annotations = Some(annotations.into());
+        explained(&object, None).0
+    };
+    let recent = shown("Acting", "2026-01-02T03:07:13Z");
+    let runs = "It is part of roll kernel, at step Acting; ada@vm runs the roll, last seen 12s ago.\n";
+    assert!(recent.ends_with(&format!("{runs}Nothing is blocked.\n")), "{recent}");
+    let old = shown("Checking", "2026-01-02T03:02:25Z");
+    let ran = "It is part of roll kernel, at step Checking; ada@vm ran the roll, last seen 5m ago.\n";
+    assert!(old.contains(&format!("{ran}\nNobody runs roll kernel, so the node stays")), "{old}");
+    // Its cause is what it waits for.
+    let planned = shown("Planned", "2026-01-02T03:07:13Z");
+    assert!(planned.contains("\nIt is part of roll kernel.\n"), "{planned}");
 }
 
 #[test]

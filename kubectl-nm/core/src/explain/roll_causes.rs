@@ -4,12 +4,28 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionType;
 
+use crate::args::duration::TimeStyle;
 use crate::explain::cause::{Cause, CommonGround, Outlook, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
-use crate::maintenance::roll::{Pause, RollRunners, RollStanding, awaits_confirmation};
+use crate::maintenance::roll::{self, Pause, RollRunners, RollStanding, Runner, Step, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, condition, node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
+
+/// `It is part of roll kernel, at step Acting; ada@vm runs the roll, last seen 12s ago.` None if it is part of none.
+pub fn part_of_roll(maintenance: &NodeMaintenance, rolls: &RollRunners, now: Timestamp) -> Option<String> {
+    let roll = roll_name(maintenance)?;
+    // What a planned node waits for is its cause.
+    let Some(step) = roll::step(maintenance).filter(|step| *step != Step::Planned) else {
+        return Some(format!("It is part of roll {roll}."));
+    };
+    let runs = if rolls.is_run(roll, now) { "runs" } else { "ran" };
+    let seen = |Runner { who, at, .. }: &Runner| {
+        format!("; {who} {runs} the roll, last seen {}", TimeStyle::Ago(now).words(*at))
+    };
+    let seen = rolls.last_runner(roll).map(seen).unwrap_or_default();
+    Some(format!("It is part of roll {roll}, at step {}{seen}.", step.word()))
+}
 
 /// The cause that nothing becomes of a node by itself after its drain: nobody runs its roll, somebody has paused it, or has to
 /// confirm. Or that its roll, which was aborted, still returns it.
@@ -203,7 +219,7 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
         cause.what.push(paused);
         cause.advice.push_str(", which also ends the pause");
     }
-    Cause { since: facts.rolls.last_sign(roll), ..cause }
+    Cause { since: facts.rolls.last_runner(roll).map(|runner| runner.at), ..cause }
 }
 
 fn abandoned_by_program(roll: &str, what: String, status: String, kubectl: &str) -> Cause {

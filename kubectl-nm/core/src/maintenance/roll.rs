@@ -174,9 +174,9 @@ impl RollRunners {
         self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
     }
 
-    /// When a program that runs a roll gave its last sign; none if none has, or if the last one has given up the roll.
-    pub fn last_sign(&self, roll: &str) -> Option<Timestamp> {
-        Some(self.0.get(roll)?.runner.as_ref()?.at)
+    /// The program that ran a roll last, with its last sign; none if none has, or if the last one has given up the roll.
+    pub fn last_runner(&self, roll: &str) -> Option<&Runner> {
+        self.0.get(roll)?.runner.as_ref()
     }
 
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
@@ -255,6 +255,11 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         | Step::Soaking => return None,
     };
     Some(format!("roll {roll} {what}"))
+}
+
+/// The step in which a roll is with the node of a maintenance; none if that is not known.
+pub fn step(maintenance: &NodeMaintenance) -> Option<Step> {
+    Some(parse::<SeenNode>(maintenance, NODE)?.step)
 }
 
 /// Whether the roll of a node waits until somebody confirms that it continues with the node.
