@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::rc::Rc;
 
-use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use futures::stream::LocalBoxStream;
+use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
-use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
-use nm_core::watch::leader_check::{LeaderNeed, until_nobody_leads};
+use nm_core::watch::leader_check::{LeaderChange, LeaderNeed, leader_changes};
 use nm_core::watch::wait_reporter::timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub struct LineReporter<'a> {
     format: LineFormat,
     /// What notes the history of a roll in the cluster.
     keeper: Option<&'a mut HistoryKeeper>,
-    /// What finds that nobody leads; none once that was printed.
+    /// What finds that nobody leads, and that somebody does again.
     leader: Option<LeaderCheck>,
     /// The nodes as they were printed last.
     before: BTreeMap<String, NodeProgress>,
@@ -58,24 +58,26 @@ pub struct LineReporter<'a> {
     answers: Lines<BufReader<Stdin>>,
 }
 
-/// Waits until a node of the roll stands still because no reconciler leads.
+/// Reports when nodes of the roll stand still because no reconciler leads, and when one leads again.
 struct LeaderCheck {
     need: Rc<Cell<LeaderNeed>>,
-    gap: LocalBoxFuture<'static, LeaderGap>,
+    changes: LocalBoxStream<'static, LeaderChange>,
 }
 
 impl LeaderCheck {
     fn new(cluster: Cluster) -> Self {
         let need = Rc::<Cell<LeaderNeed>>::default();
-        let seen = Rc::clone(&need);
-        Self { need, gap: async move { until_nobody_leads(&cluster, &seen).await }.boxed_local() }
+        let changes = leader_changes(cluster, Rc::clone(&need)).boxed_local();
+        Self { need, changes }
     }
 
-    async fn next(check: &mut Option<Self>) -> LeaderGap {
-        match check {
-            Some(check) => (&mut check.gap).await,
-            None => pending().await,
+    async fn next(check: &mut Option<Self>) -> LeaderChange {
+        if let Some(check) = check
+            && let Some(change) = check.changes.next().await
+        {
+            return change;
         }
+        pending().await
     }
 }
 
@@ -132,7 +134,7 @@ impl<'a> LineReporter<'a> {
         Self { keeper: Some(keeper), ..self }
     }
 
-    /// Also warns once if nobody leads while a node of the roll needs that, as far as the user may see it.
+    /// Also warns if nobody leads while a node of the roll needs that, as far as the user may see it.
     #[must_use]
     pub fn with_leader_check(self, cluster: &Cluster) -> Self {
         Self { leader: Some(LeaderCheck::new(cluster.clone())), ..self }
@@ -313,10 +315,7 @@ impl RollReporter for LineReporter<'_> {
                         let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
                         return Ok(RollInput::Answer(is_yes));
                     }
-                    gap = LeaderCheck::next(&mut self.leader) => {
-                        self.leader = None;
-                        self.out.message(&Line::new(format!("warning: {}", gap.words())));
-                    }
+                    change = LeaderCheck::next(&mut self.leader) => self.out.message(&change.line()),
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use nm_core::watch::deleted_nodes::DeletedNodes;
 use nm_core::watch::event_loop::{self, LoopEvent};
 use nm_core::watch::exit_summary::dashboard_summary;
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
-use nm_core::watch::leader_check::{LeaderNeed, until_nobody_leads};
+use nm_core::watch::leader_check::{LeaderNeed, leader_changes};
 use nm_core::watch::ndjson::NdjsonReporter;
 use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
 use nm_dashboard::recording::error::RecordingError;
@@ -253,21 +254,16 @@ pub(super) async fn wait(
     let mut reporter = reporter.with_endings(endings).with_deleted_nodes(&deleted_nodes);
     let watch = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     let watch = deleted_nodes.follow(&nodes, cluster, watch);
-    let need = Cell::default();
-    let warnings = stream::once(nobody_leads(cluster, &need));
+    let need = Rc::<Cell<LeaderNeed>>::default();
+    let leader = leader_changes(cluster.clone(), Rc::clone(&need)).map(LoopEvent::Leader);
     let react = |event| {
         let flow = reporter.react(event);
         need.set(reporter.leader_need());
         flow
     };
-    let exit = event_loop::run(watch, timeout, interrupted(), warnings, react).await?;
+    let exit = event_loop::run(watch, timeout, interrupted(), leader, react).await?;
     outages::report(&reporter.into_tracker(), exit, cluster, out).await;
     Ok(exit)
-}
-
-/// The warning that a maintenance stands still because no reconciler leads.
-async fn nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> LoopEvent {
-    LoopEvent::Warning(until_nobody_leads(cluster, need).await.words())
 }
 
 /// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
@@ -276,7 +272,7 @@ async fn follow(
     cluster: &Cluster,
     recording: Option<&mut HeadlessRecording>,
     (nodes, deleted_nodes): (&[String], &DeletedNodes),
-    need: &Cell<LeaderNeed>,
+    need: &Rc<Cell<LeaderNeed>>,
     last: &mut Option<WatchChange<NodeMaintenance>>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
 ) -> Result<Exit, Error> {
@@ -287,7 +283,8 @@ async fn follow(
         }
     };
     let warning = stream::once(warning).map(LoopEvent::Warning).boxed_local();
-    let warnings = stream::select(warning, stream::once(nobody_leads(cluster, need)).boxed_local());
+    let leader = leader_changes(cluster.clone(), Rc::clone(need)).map(LoopEvent::Leader);
+    let warnings = stream::select(warning, leader.boxed_local());
     let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
     let maintenances = deleted_nodes.follow(nodes, cluster, maintenances);
     let react = |event: LoopEvent| {
@@ -339,7 +336,7 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
-    let (mut last, need) = (None, Cell::default());
+    let (mut last, need) = (None, Rc::<Cell<LeaderNeed>>::default());
     let (nodes, deleted_nodes) = (tracker.nodes().to_vec(), DeletedNodes::default());
     let of_nodes = (&*nodes, &deleted_nodes);
     let followed = if output == Some(WatchFormat::Json) {

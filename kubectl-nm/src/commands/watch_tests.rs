@@ -90,3 +90,32 @@ async fn every_error_ends_with_a_done_line_for_programs() {
         assert!(lines.next().is_none());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_terminal_reports_that_nobody_leads_and_that_somebody_does_again() {
+    for format in ["lines", "json"] {
+        let began = tokio::time::Instant::now();
+        let (cluster, _) = cluster(move |_, path| match path.rsplit('/').next() {
+            Some("watch") => (NEVER, Value::Null),
+            Some("nodemaintenances") => list(&[with_status("n1", json!({"phase": "Running"}))]),
+            Some("leases") => {
+                let is_back = began.elapsed().as_secs() > 120;
+                let renewed = if is_back { Timestamp::now() } else { Timestamp::UNIX_EPOCH };
+                let spec = json!({"holderIdentity": "a", "renewTime": format!("{renewed:.6}"), "leaseDurationSeconds": 15});
+                let lease = json!({"metadata": {"namespace": "nm", "name": "nm-reconciler"}, "spec": spec});
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [lease]}))
+            }
+            _ => failure(403, "Forbidden", "x"),
+        });
+        let (mut out, captured) = output();
+        let args = Line::parse_from(["watch", "-o", format, "--timeout", "10m"]).args;
+        assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::TimedOut);
+        let messages = captured.messages();
+        let of_leader: Vec<&str> = messages
+            .lines()
+            .filter_map(|line| line.find("leads").map(|_| line.split("nm-reconciler leads").last().unwrap()))
+            .collect();
+        let nobody = ": by this computer's clock, its lease expired at 1970-01-01T00:00:15Z";
+        assert_eq!(of_leader, [nobody, " again"], "{messages}");
+    }
+}

@@ -13,6 +13,7 @@ mod failing_jobs;
 mod growing_budgets;
 pub mod harm;
 pub mod leader;
+pub mod leader_reads;
 pub(crate) mod max_unavailable;
 pub mod planning;
 pub(crate) mod pods_elsewhere;

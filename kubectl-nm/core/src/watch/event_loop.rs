@@ -12,6 +12,7 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::watch::leader_check::LeaderChange;
 
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -30,6 +31,8 @@ pub enum LoopEvent {
     Interrupted,
     /// Something beside the watch failed, which goes on.
     Warning(String),
+    /// Nobody leads who could work on the maintenances, or somebody does again.
+    Leader(LeaderChange),
 }
 
 /// Passes every event to `react` until that breaks with an exit code. `others` are events from beside the watch.
@@ -95,7 +98,9 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) => ControlFlow::Continue(()),
+            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) | LoopEvent::Leader(_) => {
+                ControlFlow::Continue(())
+            }
         }
     }
 

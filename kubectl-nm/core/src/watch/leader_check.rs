@@ -1,20 +1,22 @@
 //! Whether maintenances stand still because no reconciler leads.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
+use futures::{Stream, stream};
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use tokio::time::sleep;
 
 use crate::client::cluster::Cluster;
 use crate::maintenance::{State, kept_by_roll};
-use crate::plan::leader::{self, LeaderGap};
+use crate::plan::leader::LeaderGap;
+use crate::plan::leader_reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
+use crate::terminal::text::{Line, Style};
 
-/// A reconciler begins within moments.
+/// A reconciler begins within moments. Also the time after which a gap that was found is looked for again.
 const FIRST_CHECK: Duration = Duration::from_secs(5);
-
-const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What maintenances need a leader for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,38 +58,93 @@ impl LeaderNeed {
     }
 }
 
-/// Waits until a maintenance stands still because no reconciler leads. Never returns if the user may not see who leads.
-///
-/// At a failover, nobody leads for a moment: only what two checks in a row show counts.
-pub async fn until_nobody_leads(cluster: &Cluster, need: &Cell<LeaderNeed>) -> LeaderGap {
-    let (mut wait, mut last, mut was_gap) = (FIRST_CHECK, LeaderNeed::Nothing, false);
-    loop {
-        sleep(wait).await;
-        let now = need.get();
-        // What is under way is checked if it was at the last check, too.
-        let is_due =
-            now == LeaderNeed::ToBegin || (now == LeaderNeed::ToContinue && last != LeaderNeed::Nothing);
-        let gap = if is_due { gap_for(cluster, now).await } else { None };
-        match gap {
-            Some(gap) if was_gap => return gap,
-            gap => was_gap = gap.is_some(),
+/// A change in whether a reconciler leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaderChange {
+    /// Maintenances stand still because none leads.
+    NobodyLeads(LeaderGap),
+    /// That is over.
+    LeadsAgain,
+}
+
+impl LeaderChange {
+    /// The line about it.
+    pub fn line(&self) -> Line {
+        match self {
+            Self::NobodyLeads(gap) => Line::new(format!("warning: {}", gap.words())),
+            Self::LeadsAgain => Line::default().with(Style::Good, "nm-reconciler leads again"),
         }
-        // A maintenance that does not start is not left without a word for long.
-        let is_soon = now == LeaderNeed::Nothing || (now == LeaderNeed::ToBegin && was_gap);
-        (wait, last) = (if is_soon { FIRST_CHECK } else { CHECK_INTERVAL }, now);
     }
 }
 
-/// That nobody leads who could do this, if the user may see that.
-async fn gap_for(cluster: &Cluster, need: LeaderNeed) -> Option<LeaderGap> {
-    let gap = leader::gap(cluster, Timestamp::now()).await.ok().flatten();
-    gap.filter(|gap| need.is_hindered_by(gap))
+/// Reports when maintenances stand still because no reconciler leads, and when one leads again. Nothing if the user may not see who
+/// leads.
+pub fn leader_changes(cluster: Cluster, need: Rc<Cell<LeaderNeed>>) -> impl Stream<Item = LeaderChange> {
+    stream::unfold(LeaderWatch::new(cluster, need), async |mut watch| Some((watch.next().await, watch)))
+}
+
+struct LeaderWatch {
+    cluster: Cluster,
+    need: Rc<Cell<LeaderNeed>>,
+    reads: LeaderReads,
+    /// How long to wait before the next check.
+    wait: Duration,
+    /// What a leader was needed for at the last check.
+    last: LeaderNeed,
+    /// Whether the last check found a gap.
+    was_gap: bool,
+    /// Whether a gap was reported that is not over.
+    is_reported: bool,
+}
+
+impl LeaderWatch {
+    fn new(cluster: Cluster, need: Rc<Cell<LeaderNeed>>) -> Self {
+        let (reads, last) = (LeaderReads::default(), LeaderNeed::Nothing);
+        Self { cluster, need, reads, wait: FIRST_CHECK, last, was_gap: false, is_reported: false }
+    }
+
+    /// At a failover, nobody leads for a moment: only what two checks in a row show counts.
+    async fn next(&mut self) -> LeaderChange {
+        loop {
+            sleep(self.wait).await;
+            let now = self.need.get();
+            // What is under way is checked if it was at the last check, too: most of it ends within seconds.
+            let is_due = now == LeaderNeed::ToBegin
+                || (now == LeaderNeed::ToContinue && self.last != LeaderNeed::Nothing);
+            self.last = now;
+            if !is_due {
+                (self.wait, self.was_gap) = (FIRST_CHECK, false);
+                continue;
+            }
+            let Ok(gap) = self.reads.next(&self.cluster, Timestamp::now()).await else {
+                (self.wait, self.was_gap) = (SLOW_INTERVAL, false);
+                continue;
+            };
+            let gap = gap.filter(|gap| self.is_reported || now.is_hindered_by(gap));
+            let was_gap = std::mem::replace(&mut self.was_gap, gap.is_some());
+            let is_suspicious = !self.is_reported && (gap.is_some() || self.reads.is_suspicious());
+            self.wait = if is_suspicious { FIRST_CHECK } else { LEASE_INTERVAL };
+            match gap {
+                Some(gap) if was_gap && !self.is_reported => {
+                    self.is_reported = true;
+                    return LeaderChange::NobodyLeads(gap);
+                }
+                // The next read shows whether a lease that has expired is another one.
+                None if self.is_reported && !self.reads.is_suspicious() => {
+                    self.is_reported = false;
+                    return LeaderChange::LeadsAgain;
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
+    use futures::StreamExt;
     use futures::future::join;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use nm_shared::api::names::FINALIZER;
@@ -137,42 +194,92 @@ mod tests {
         assert_eq!(LeaderNeed::of_all([&stopping, &requested("n2")]), LeaderNeed::ToBegin);
     }
 
+    fn need(now: LeaderNeed) -> Rc<Cell<LeaderNeed>> {
+        Rc::new(Cell::new(now))
+    }
+
+    /// The lines of the changes within this time.
+    async fn lines(cluster: Cluster, need: Rc<Cell<LeaderNeed>>, seconds: u64) -> Vec<String> {
+        let (mut lines, changes) = (Vec::new(), leader_changes(cluster, need));
+        let each = changes.for_each(|change| {
+            lines.push(change.line().to_string());
+            std::future::ready(())
+        });
+        assert!(timeout(Duration::from_secs(seconds), each).await.is_err(), "the changes never end");
+        lines
+    }
+
+    const NOBODY: &str = "warning: no nm-reconciler leads: by this computer's clock, its lease expired at 2026-01-02T03:04:20Z";
+
     #[tokio::test(start_paused = true)]
     async fn nobody_leading_is_found_once_a_maintenance_does_not_begin_or_continue() {
-        for (wanted, seconds) in [(LeaderNeed::ToBegin, 65), (LeaderNeed::ToContinue, 120)] {
-            let (cluster, requests) = cluster(|_, _| lapsed());
-            let need = Cell::default();
+        for (wanted, seconds) in [(LeaderNeed::ToBegin, 70), (LeaderNeed::ToContinue, 75)] {
+            let (cluster, requests) =
+                cluster(|_, path| if path.ends_with("/leases") { lapsed() } else { failure(403, "", "") });
+            let need = need(LeaderNeed::Nothing);
+            let mut watch = LeaderWatch::new(cluster, Rc::clone(&need));
             let request = async {
                 after(58).await;
                 assert_eq!(reads(&requests), 0, "nothing is asked before");
                 need.set(wanted);
             };
             let began = Instant::now();
-            let (gap, ()) = join(until_nobody_leads(&cluster, &need), request).await;
-            assert!(matches!(gap, LeaderGap::Lapsed { .. }), "{gap:?}");
-            assert_eq!((began.elapsed().as_secs(), reads(&requests)), (seconds, 2));
+            let (change, ()) = join(watch.next(), request).await;
+            assert_eq!(change.line().to_string(), NOBODY);
+            assert_eq!((began.elapsed().as_secs(), reads(&requests)), (seconds, 3));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_time_without_a_leader_is_reported_once_and_so_is_its_end() {
+        let began = Instant::now();
+        let (cluster, _) = cluster(move |_, path| match began.elapsed().as_secs() {
+            _ if !path.ends_with("/leases") => failure(403, "Forbidden", "x"),
+            // The leader is not read for a while, which is no leader.
+            120..140 => failure(403, "Forbidden", "x"),
+            0..300 | 400..500 => lapsed(),
+            _ => held(),
+        });
+        let again = "nm-reconciler leads again";
+        let lines = lines(cluster, need(LeaderNeed::ToContinue), 900).await;
+        assert_eq!(lines, [NOBODY, again, NOBODY, again]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_moment_without_a_leader_is_a_failover() {
         for wanted in [LeaderNeed::ToBegin, LeaderNeed::ToContinue] {
-            let answered = Mutex::new(0);
-            let (cluster, requests) = cluster(move |_, path| {
-                let mut answered = answered.lock().unwrap();
-                *answered += i32::from(path.ends_with("/leases"));
-                if [2, 4].contains(&*answered) { held() } else { lapsed() }
+            let began = Instant::now();
+            let (cluster, requests) = cluster(move |_, _| match began.elapsed().as_secs() % 60 {
+                // Longer than a replica needs to take over a lease that has expired.
+                20..28 => lapsed(),
+                _ => held(),
             });
-            let gap = until_nobody_leads(&cluster, &Cell::new(wanted)).await;
-            assert!(matches!(gap, LeaderGap::Lapsed { .. }), "{gap:?}");
-            assert_eq!(reads(&requests), 6, "the lease has lapsed in the first, third, fifth and sixth");
+            assert_eq!(lines(cluster, need(wanted), 600).await, [""; 0]);
+            assert!(reads(&requests) > 50);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_clock_is_behind_leads() {
+        let began = Instant::now();
+        let (cluster, _) = cluster(move |_, path| {
+            if !path.ends_with("/leases") {
+                return failure(403, "Forbidden", "x");
+            }
+            // It renews its lease every 5 s.
+            let (code, mut leases) = lapsed();
+            let renewed = Timestamp::UNIX_EPOCH
+                + jiff::SignedDuration::from_secs(began.elapsed().as_secs().cast_signed() / 5 * 5);
+            leases["items"][0]["spec"]["renewTime"] = json!(format!("{renewed:.6}"));
+            (code, leases)
+        });
+        assert_eq!(lines(cluster, need(LeaderNeed::ToBegin), 600).await, [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_has_just_begun_or_begins_and_ends_between_two_checks_asks_nothing() {
         let (cluster, requests) = cluster(|_, _| lapsed());
-        let need = Cell::default();
+        let need = need(LeaderNeed::Nothing);
         let steps = async {
             for _ in 0..10 {
                 need.set(LeaderNeed::ToContinue);
@@ -181,30 +288,26 @@ mod tests {
                 after(54).await;
             }
         };
-        tokio::select! {
-            gap = until_nobody_leads(&cluster, &need) => panic!("{gap:?}"),
-            () = steps => {}
-        }
-        assert_eq!(reads(&requests), 0);
+        let (found, ()) = join(lines(cluster, Rc::clone(&need), 599), steps).await;
+        assert_eq!((found, reads(&requests)), (Vec::new(), 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_under_way_without_an_installation_is_served_by_something_that_is_not_seen() {
         let nothing = || (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}));
         let (cluster, requests) = cluster(move |_, _| nothing());
-        let need = Cell::new(LeaderNeed::ToContinue);
-        let never = timeout(Duration::from_secs(600), until_nobody_leads(&cluster, &need));
-        assert!(never.await.is_err() && reads(&requests) > 0);
+        let need = need(LeaderNeed::ToContinue);
+        assert_eq!(lines(cluster.clone(), Rc::clone(&need), 600).await, [""; 0]);
+        assert!(reads(&requests) > 0);
         need.set(LeaderNeed::ToBegin);
-        assert_eq!(until_nobody_leads(&cluster, &need).await, LeaderGap::NotInstalled);
+        let found = LeaderWatch::new(cluster, need).next().await;
+        assert_eq!(found, LeaderChange::NobodyLeads(LeaderGap::NotInstalled));
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_permission_nothing_is_found() {
         let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "x"));
-        let need = Cell::new(LeaderNeed::ToBegin);
-        let never = until_nobody_leads(&cluster, &need);
         // The clock of the test advances whenever nothing else is to be done.
-        assert!(timeout(Duration::from_secs(600), never).await.is_err());
+        assert_eq!(lines(cluster, need(LeaderNeed::ToBegin), 600).await, [""; 0]);
     }
 }

@@ -206,6 +206,7 @@ impl<'a> NdjsonReporter<'a> {
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
+            LoopEvent::Leader(change) => self.out.message(&change.line()),
             LoopEvent::Warning(text) => self.out.message(&Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),

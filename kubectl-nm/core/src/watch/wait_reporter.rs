@@ -120,6 +120,7 @@ impl<'a> WaitReporter<'a> {
                 self.message(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
+            LoopEvent::Leader(change) => self.message(change.line()),
             LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
