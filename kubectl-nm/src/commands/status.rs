@@ -237,6 +237,9 @@ fn details(object: &NodeMaintenance, is_verbose: bool) -> Vec<Line> {
     } else if let Some(degraded) = degraded(object) {
         lines.push(Line::default().with(Style::Bad, &degraded.message));
     }
+    // Of those that wait for their turn, there may be hundreds.
+    let is_held_up = State::of(object) == State::Queued && status.queue.is_none();
+    lines.extend(Some(reason(object)).filter(|why| is_held_up && !why.is_empty()).map(Line::new));
     lines.extend(drain_times_out(object).map(|at| Line::new(format!("the drain times out at {at}"))));
     if is_verbose {
         lines.extend(blocked_pods(object).iter().map(blocked_pod));

@@ -108,6 +108,20 @@ fn without_details_the_last_error_is_printed_and_no_count() {
 }
 
 #[test]
+fn a_queued_maintenance_says_why_unless_it_waits_for_its_turn() {
+    let printed = |queue: Value| {
+        let status = serde_json::json!({"phase": "Pending", "queue": queue,
+            "lastError": "another holder has the lease of the node: remediation"});
+        let (mut out, captured) = output();
+        in_table(&[with_status("n1", status)], false, &mut out).unwrap();
+        captured.messages()
+    };
+    let why = "node/n1: another holder has the lease of the node: remediation\n";
+    assert_eq!(printed(Value::Null), why);
+    assert_eq!(printed(serde_json::json!({"position": 2, "length": 90})), "");
+}
+
+#[test]
 fn the_result_of_a_drain_is_printed_on_stderr_unless_there_are_many() {
     let drained = |node: &str| {
         let at = |type_: &str, time: &str| serde_json::json!({"type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nm_shared::cluster::budget_headway::Headway;
-use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::disruption_budget::{Budget, BudgetVersion};
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::steady_time::SteadyTime;
 
 use crate::cache::index::Index;
@@ -57,6 +58,12 @@ impl DisruptionBudgets {
 
     pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &SeenBudget> {
         self.by_namespace.of(namespace)
+    }
+
+    /// The budgets that guard `pod`.
+    pub(crate) fn guarding(&self, pod: &DrainPod) -> impl Iterator<Item = &Arc<BudgetVersion>> {
+        let near = self.in_namespace(pod::names(pod).namespace).map(|seen| &seen.budget);
+        near.filter(|budget| budget.guards(pod)).map(|budget| budget.version())
     }
 
     fn parse(&mut self, object: &PodDisruptionBudget, known: Option<SeenBudget>, now: SteadyTime) {

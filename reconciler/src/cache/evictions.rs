@@ -349,16 +349,11 @@ impl Evictions {
             if known.is_some_and(|eviction| !eviction.guards.is_empty()) {
                 continue;
             }
-            let near = budgets.in_namespace(pod::names(pod).namespace).map(|seen| &seen.budget);
-            let guards = near.filter(|budget| budget.guards(pod)).map(|budget| budget.version().clone());
-            let guards: Vec<_> = guards.collect();
             let until =
                 now.after(Duration::try_from(deadline.duration_since(wall)).unwrap_or(Duration::ZERO));
-            for guard in &guards {
+            for guard in budgets.guarding(pod) {
                 self.budgets.entry(guard.key.clone()).or_default().record_terminating(pod, until, now);
-            }
-            if !guards.is_empty() {
-                self.eviction(node, pod).guards = guards;
+                self.eviction(node, pod).guards.push(guard.clone());
             }
         }
     }
