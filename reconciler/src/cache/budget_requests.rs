@@ -18,7 +18,7 @@ pub(crate) struct BudgetRequests {
     /// When the API server last refused an eviction because of this budget. A deferred pod counts as refused for
     /// [`MAX_GAP`](nm_shared::drain::eviction_attempts::MAX_GAP) after that: other answers, such as an error, are no verdict on it.
     pub(crate) refused_at: Option<SteadyTime>,
-    /// Until when the pods that terminate may take, by uid.
+    /// Until when its pods that terminate may take to do so, by uid.
     terminating: HashMap<String, SteadyTime>,
     /// When the last of those that no longer terminate was gone, or had to be.
     ended_at: Option<SteadyTime>,
@@ -46,17 +46,22 @@ impl BudgetRequests {
             EvictionOutcome::RefusedByBudget(_) => self.refused_at = Some(now),
             EvictionOutcome::Accepted => {
                 let grace = Duration::from_secs(pod.grace_seconds.into());
-                self.record_terminating(pod, now.after(grace), now);
+                self.record_terminating(pod::uid(pod), now.after(grace), now);
             }
             _ => {}
         }
     }
 
-    /// The pod may take `until` then to terminate.
-    pub(crate) fn record_terminating(&mut self, pod: &DrainPod, until: SteadyTime, now: SteadyTime) {
+    /// Whether a pod, by its uid, is known to terminate.
+    pub(crate) fn is_terminating(&self, pod: &str) -> bool {
+        self.terminating.contains_key(pod)
+    }
+
+    /// A pod may take `until` then to terminate.
+    pub(crate) fn record_terminating(&mut self, pod: &str, until: SteadyTime, now: SteadyTime) {
         let overdue = self.terminating.extract_if(|_, until| *until <= now).map(|(_, until)| until);
         self.ended_at = overdue.max().max(self.ended_at);
-        self.terminating.insert(pod::uid(pod).to_owned(), until);
+        self.terminating.insert(pod.to_owned(), until);
     }
 
     pub(crate) fn record_gone(&mut self, pod: &str, now: SteadyTime) {

@@ -60,10 +60,11 @@ impl DisruptionBudgets {
         self.by_namespace.of(namespace)
     }
 
-    /// The budgets that guard `pod`.
-    pub(crate) fn guarding(&self, pod: &DrainPod) -> impl Iterator<Item = &Arc<BudgetVersion>> {
+    /// The budgets that guard `pod`, and that may allow an eviction once their pods have been replaced.
+    pub(crate) fn moved_by(&self, pod: &DrainPod) -> impl Iterator<Item = &Arc<BudgetVersion>> {
         let near = self.in_namespace(pod::names(pod).namespace).map(|seen| &seen.budget);
-        near.filter(|budget| budget.guards(pod)).map(|budget| budget.version())
+        let is_moved = |budget: &&Arc<Budget>| budget.guards(pod) && !budget.is_unsatisfiable();
+        near.filter(is_moved).map(|budget| budget.version())
     }
 
     fn parse(&mut self, object: &PodDisruptionBudget, known: Option<SeenBudget>, now: SteadyTime) {

@@ -333,26 +333,19 @@ impl Evictions {
         }
     }
 
-    /// Notes the pods on `node` that terminate although no eviction of theirs was accepted here: an earlier maintenance or somebody
-    /// else has deleted them. Their budgets move once they have been replaced.
+    /// Notes a pod on `node` that may take so long to terminate, whoever has deleted it. Its budgets move once it has been replaced.
     pub(crate) fn note_terminating(
         &mut self,
         node: &str,
-        pods: &[Arc<DrainPod>],
+        pod: &DrainPod,
+        left: Duration,
         budgets: &DisruptionBudgets,
-        wall: Timestamp,
     ) {
-        let now = self.now();
-        for pod in pods {
-            let Some(deadline) = pod::deadline(pod) else { continue };
-            let known = self.nodes.get(node).and_then(|pods| pods.get(pod::uid(pod)));
-            if known.is_some_and(|eviction| !eviction.guards.is_empty()) {
-                continue;
-            }
-            let until =
-                now.after(Duration::try_from(deadline.duration_since(wall)).unwrap_or(Duration::ZERO));
-            for guard in budgets.guarding(pod) {
-                self.budgets.entry(guard.key.clone()).or_default().record_terminating(pod, until, now);
+        let (uid, now) = (pod::uid(pod), self.now());
+        for guard in budgets.moved_by(pod) {
+            let requests = self.budgets.entry(guard.key.clone()).or_default();
+            if !requests.is_terminating(uid) {
+                requests.record_terminating(uid, now.after(left), now);
                 self.eviction(node, pod).guards.push(guard.clone());
             }
         }
@@ -376,8 +369,14 @@ impl Evictions {
         node: &str,
         pods: &[Arc<DrainPod>],
         cordoned: Option<Timestamp>,
+        now: Timestamp,
     ) -> Returning {
-        self.returns.entry(node.to_owned()).or_default().count(pods, cordoned)
+        self.returns.entry(node.to_owned()).or_default().count(pods, cordoned, now)
+    }
+
+    /// This process has cordoned the node, unless it counts the returns to it already.
+    pub(crate) fn begin_returns(&mut self, node: &str) {
+        self.returns.entry(node.to_owned()).or_insert_with(ReturnCounter::anew);
     }
 
     /// Starts to count returns to `node` anew.

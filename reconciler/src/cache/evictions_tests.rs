@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::drain::budget_allowance::Budgets;
@@ -280,35 +279,45 @@ fn a_budget_is_busy_until_the_pods_whose_evictions_it_allowed_are_gone() {
 
 #[test]
 fn a_budget_is_busy_until_its_pods_that_others_have_deleted_are_gone() {
-    let object = |name: &str, app: &str| -> PodDisruptionBudget {
+    let object = |name: &str, app: &str, at_most: i32| -> PodDisruptionBudget {
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": name, "resourceVersion": "1"},
             "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {"expectedPods": 3, "desiredHealthy": 3 - at_most, "currentHealthy": 2, "disruptionsAllowed": 0},
         }))
         .unwrap()
     };
-    let wall: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-    let deleted = json!({"metadata": {"namespace": "shop", "name": "a", "uid": "a", "labels": {"app": "cart"},
-        "deletionTimestamp": "2026-01-01T01:10:00Z", "deletionGracePeriodSeconds": 600}});
-    let deleted: Arc<DrainPod> = Arc::new(serde_json::from_value(deleted).unwrap());
-    let (mut state, mut budgets) = (evictions(), DisruptionBudgets::default());
-    budgets
-        .apply(WatchUpdate::Listed(vec![object("cart", "cart"), object("other", "other")]), SteadyTime::MIN);
+    let all = vec![object("cart", "cart", 1), object("never", "cart", 0), object("other", "other", 1)];
+    let mut budgets = DisruptionBudgets::default();
+    budgets.apply(WatchUpdate::Listed(all), SteadyTime::MIN);
+    let deleted =
+        json!({"metadata": {"namespace": "shop", "name": "a", "uid": "a", "labels": {"app": "cart"}}});
+    let deleted: DrainPod = serde_json::from_value(deleted).unwrap();
     let busy_until = |state: &Evictions, name: &str| {
         let key = BudgetKey { namespace: "shop".into(), name: name.into() };
         state.budgets.get(&key).and_then(BudgetRequests::busy_until)
     };
-    let before = state.now();
-    state.note_terminating("n", &[deleted.clone(), Arc::new(pod("b"))], &budgets, wall);
-    let until = busy_until(&state, "cart").unwrap();
-    assert!(until >= before.after(Duration::from_secs(600)), "{until:?}");
-    assert_eq!(busy_until(&state, "other"), None);
-    assert_eq!(last_request(&mut state), None, "nothing is requested");
-    // The deadline is not moved by later looks.
-    state.note_terminating("n", &[deleted], &budgets, wall - SignedDuration::from_secs(60));
-    assert_eq!(busy_until(&state, "cart"), Some(until));
-    state.forget_gone("n", |_| false);
-    assert!(busy_until(&state, "cart").is_some_and(|gone| gone < until));
+    for was_refused in [false, true] {
+        let mut state = evictions();
+        let before = state.now();
+        if was_refused {
+            let guards: Vec<_> = budgets.moved_by(&deleted).cloned().collect();
+            state.begin("n", &deleted, &guards, true, before);
+            let refused = EvictionOutcome::RefusedByBudget("".into());
+            state.end("n", &deleted, RemovalRequest::Evict, refused, before);
+        }
+        let asked = last_request(&mut state);
+        state.note_terminating("n", &deleted, Duration::from_secs(600), &budgets);
+        let until = busy_until(&state, "cart").unwrap();
+        assert!(until >= before.after(Duration::from_secs(600)), "{until:?}");
+        assert_eq!((busy_until(&state, "other"), busy_until(&state, "never")), (None, None));
+        assert_eq!(last_request(&mut state), asked, "nothing is requested");
+        // The end is not put off.
+        state.note_terminating("n", &deleted, Duration::from_secs(900), &budgets);
+        assert_eq!(busy_until(&state, "cart"), Some(until));
+        state.forget_gone("n", |_| false);
+        assert!(busy_until(&state, "cart").is_some_and(|gone| gone < until));
+    }
 }
 
 #[test]

@@ -172,6 +172,7 @@ impl DecisionRun<'_> {
             DecisionStep::PatchNode(patch) => {
                 let patched = patch_node(context, node, &patch).await;
                 self.node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
+                context.state.lock().evictions.begin_returns(node);
             }
             DecisionStep::RecordReturn => {
                 context.state.lock().maintenances.memory(&uid, |known| known.has_returned = true);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nm_shared::api::hold::Hook;
-use nm_shared::cluster::node;
+use nm_shared::cluster::node::{self, Readiness};
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{Announcement, ClusterState, StartBatch};
@@ -18,6 +18,7 @@ use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::evacuation::{Evacuations, KubevirtView};
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::is_cordoned;
+use nm_shared::drain::pod_state;
 use nm_shared::drain::returning::Returning;
 use nm_shared::drain::surge::{WorkloadKey, WorkloadState};
 use nm_shared::gate::etcd::Etcd;
@@ -127,11 +128,16 @@ fn observe_pods(
         // Pods that return count only once the node is cordoned.
         if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
             let cordoned = maintenance.status.as_ref().and_then(NodeMaintenanceStatus::begun_at);
-            returning = state.evictions.returning(name, pods, cordoned);
+            returning = state.evictions.returning(name, pods, cordoned, now);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         state.evictions.forget_gone(name, |uid| uids.contains(uid));
-        state.evictions.note_terminating(name, pods, &state.budgets, now);
+        let readiness = observed.node.as_deref().map_or(Readiness::NotReady, node::readiness);
+        for pod in pods {
+            if let Some(left) = pod_state::time_left(pod, readiness, now) {
+                state.evictions.note_terminating(name, pod, left, &state.budgets);
+            }
+        }
     }
     let known_pods = pods.as_deref().unwrap_or_default();
     let observed = ClusterState {

@@ -272,10 +272,10 @@ impl Budgets {
         })
     }
 
-    /// Notes that `pod` may take `until` then to terminate, for its budgets.
+    /// Notes that `pod` may take `until` then to terminate, for those of its budgets that may allow another eviction after that.
     pub fn note_terminating(&mut self, pod: &DrainPod, until: SteadyTime) {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
-        for left in near.filter(|left| left.budget.guards(pod)) {
+        for left in near.filter(|left| left.budget.guards(pod) && !left.motion.never) {
             left.motion.busy_until = left.motion.busy_until.max(Some(until));
         }
     }

@@ -246,6 +246,12 @@ pub fn next_change(planned: &PlannedPod, node: Readiness, now: Timestamp) -> Opt
     changes.chain([deadline]).filter(|at| *at > now).min()
 }
 
+/// How long a pod on its node may still take to terminate; none if it does not, or should have by now.
+pub fn time_left(pod: &DrainPod, node: Readiness, now: Timestamp) -> Option<Duration> {
+    let deadline = termination_on(node, pod)?.deadline;
+    Duration::try_from(deadline.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
 /// The termination of a pod on its node. A kubelet that could not know of the deletion, because its node was not Ready, gives the
 /// pod its grace period once it is back.
 fn termination_on(node: Readiness, pod: &DrainPod) -> Option<Termination<'_>> {

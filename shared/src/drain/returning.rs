@@ -10,13 +10,16 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::names::UNSCHEDULABLE_TAINT;
 use crate::cluster::metadata;
 use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
+
+/// Another process may have evicted the pods that were replaced this long before.
+const TAKEOVER: SignedDuration = SignedDuration::from_secs(60);
 
 /// A pod that has returned this often is not evicted again.
 const MAX_RETURNS: u32 = 3;
@@ -48,7 +51,7 @@ pub struct ReturnCounter {
 /// How often the pods of one owner have returned.
 #[derive(Debug, Default)]
 struct OwnerReturns {
-    /// Whether pods of it were on the node when the node was cordoned.
+    /// Whether pods of it were on the node when the node was cordoned, as far as that is known.
     was_there: bool,
     returns: u32,
     /// The largest number of its pods at one time: several replicas return together.
@@ -62,8 +65,19 @@ impl ReturnCounter {
     }
 
     /// Counts the pods on the node, and returns those that have returned. A counter that begins after the node was `cordoned`, because
-    /// another process has worked on it, takes those for returned that were created since: what they replace is not known.
-    pub fn count(&mut self, pods: &[Arc<DrainPod>], cordoned: Option<Timestamp>) -> Returning {
+    /// another process has worked on it, takes those for returned that have just been created: the other one may have evicted what
+    /// they replace. Whether they replace pods of this node is not known.
+    pub fn count(
+        &mut self,
+        pods: &[Arc<DrainPod>],
+        cordoned: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Returning {
+        let begins = !self.has_baseline;
+        let late_from = cordoned.filter(|_| begins && !self.starts_anew);
+        let late_from = late_from.map(|cordoned| cordoned.max(now - TAKEOVER));
+        let is_late =
+            |pod: &DrainPod| pod.created.zip(late_from).is_some_and(|(created, from)| created > from);
         let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.deletion.is_none()) {
             if let Some(owner) = pod::controller(pod) {
@@ -75,15 +89,13 @@ impl ReturnCounter {
             let owner = self.hasher.hash_one(owner);
             let is_known = self.owners.contains_key(&owner);
             let seen = self.owners.entry(owner).or_default();
-            seen.was_there |= !self.has_baseline;
+            seen.was_there |= begins && !pods.iter().all(|pod| is_late(pod));
             seen.most = seen.most.max(u32::try_from(pods.len()).unwrap_or(u32::MAX));
             for pod in &pods {
                 let uid = self.hasher.hash_one(pod::uid(pod));
-                let is_new = self.pods.insert(uid) && self.has_baseline;
+                let is_new = self.pods.insert(uid) && !begins;
                 seen.returns += u32::from(is_new);
-                let is_late =
-                    || pod.created.zip(cordoned).is_some_and(|(created, cordoned)| created > cordoned);
-                if (is_new && is_known) || (!self.has_baseline && !self.starts_anew && is_late()) {
+                if (is_new && is_known) || is_late(pod) {
                     self.returned.insert(uid);
                 }
                 if self.returned.contains(&uid) {
@@ -183,6 +195,14 @@ mod tests {
     use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
     use serde_json::{Value, json};
 
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    fn now() -> Timestamp {
+        at("2026-01-01T00:00:20Z")
+    }
+
     fn pod(uid: &str, owner: &str) -> Arc<DrainPod> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
         Arc::new(
@@ -194,7 +214,7 @@ mod tests {
     fn a_pod_is_blocked_after_its_third_return() {
         let mut returns = ReturnCounter::default();
         let exhausted =
-            |returns: &mut ReturnCounter, pods: &[Arc<DrainPod>]| returns.count(pods, None).exhausted;
+            |returns: &mut ReturnCounter, pods: &[Arc<DrainPod>]| returns.count(pods, None, now()).exhausted;
         assert!(exhausted(&mut returns, &[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
             assert!(exhausted(&mut returns, &[pod(uid, "a")]).is_empty(), "{uid}");
@@ -208,7 +228,7 @@ mod tests {
     fn a_pod_has_returned_if_its_owner_had_another_on_the_cordoned_node_and_stays_so() {
         let mut returns = ReturnCounter::default();
         let mut returned = |pods: &[Arc<DrainPod>]| {
-            let mut found: Vec<String> = returns.count(pods, None).returned.into_iter().collect();
+            let mut found: Vec<String> = returns.count(pods, None, now()).returned.into_iter().collect();
             found.sort();
             found
         };
@@ -217,7 +237,7 @@ mod tests {
         assert!(returned(&[pod("b0", "b"), pod("b1", "b")]).is_empty(), "the first of this owner");
         assert_eq!(returned(&[pod("a2", "a"), pod("a3", "a"), pod("b2", "b")]), ["a2", "a3", "b2"]);
         assert_eq!(
-            returns.count(&[pod("a3", "a"), pod("b2", "b")], None).came_later,
+            returns.count(&[pod("a3", "a"), pod("b2", "b")], None, now()).came_later,
             ["b2".to_owned()].into()
         );
     }
@@ -230,12 +250,16 @@ mod tests {
             Arc::new(pod)
         };
         let pods = [created("old", "2026-01-01T00:00:00Z"), created("late", "2026-01-01T00:00:09Z")];
-        let count = |cordoned: Option<&str>| {
-            ReturnCounter::default().count(&pods, cordoned.map(|at| at.parse().unwrap()))
-        };
-        assert_eq!(count(Some("2026-01-01T00:00:05Z")).returned, ["late".to_owned()].into());
-        assert_eq!(count(None), Returning::default(), "the drain begins");
-        let again = ReturnCounter::anew().count(&pods, Some("2026-01-01T00:00:05Z".parse().unwrap()));
+        let cordoned = Some(at("2026-01-01T00:00:05Z"));
+        let count = |pods, cordoned, now| ReturnCounter::default().count(pods, cordoned, now);
+        let found = count(&pods, cordoned, now());
+        assert_eq!((found.returned, found.came_later), (["late".to_owned()].into(), [].into()));
+        let alone = count(&pods[1..], cordoned, now());
+        assert_eq!(alone.came_later, ["late".to_owned()].into(), "perhaps in place of a pod of another node");
+        assert_eq!(count(&pods, None, now()), Returning::default(), "the drain begins");
+        let later = count(&pods, cordoned, at("2026-01-01T00:02:00Z"));
+        assert_eq!(later, Returning::default(), "it was not created just now");
+        let again = ReturnCounter::anew().count(&pods, cordoned, now());
         assert_eq!(again, Returning::default(), "the node accepted pods meanwhile");
     }
 
@@ -245,21 +269,21 @@ mod tests {
         let round =
             |n: usize| -> Vec<Arc<DrainPod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
-            assert!(returns.count(&round(n), None).exhausted.is_empty(), "{n}");
+            assert!(returns.count(&round(n), None, now()).exhausted.is_empty(), "{n}");
         }
-        assert_eq!(returns.count(&round(3), None).exhausted.len(), 4);
+        assert_eq!(returns.count(&round(3), None, now()).exhausted.len(), 4);
     }
 
     #[test]
     fn terminating_pods_and_pods_without_an_owner_do_not_count() {
         let mut returns = ReturnCounter::default();
-        returns.count(&[], None);
+        returns.count(&[], None, now());
         for n in 0..10 {
             let ending = json!({"metadata": {"uid": n.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}});
             let alone = json!({"metadata": {"uid": format!("alone-{n}")}});
             let pods = [ending, alone].map(|pod| Arc::new(serde_json::from_value(pod).unwrap()));
-            assert_eq!(returns.count(&pods, None), Returning::default());
+            assert_eq!(returns.count(&pods, None, now()), Returning::default());
         }
     }
 

@@ -129,6 +129,12 @@ fn a_budget_whose_pods_terminate_moves_once_they_have_been_replaced() {
     };
     assert_eq!(words(&found("2026-01-01T00:00:50Z")), ["later", "ends"]);
     assert_eq!(words(&found("2025-12-31T23:59:30Z")), ["DisruptionBudget", "ends"]);
+    let never = json!({"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2});
+    let mut never_allows = budget("cart", "cart", 0, 8);
+    never_allows.status = serde_json::from_value(never).unwrap();
+    let pods = carts(&["a"]).into_iter().chain([deleted("2026-01-01T00:00:50Z")]).collect();
+    let found = forecast(vec![planned("n1", pods)], &[never_allows], &[]);
+    assert_eq!(words(&found), ["DisruptionBudget", "ends"], "however many pods are replaced");
 }
 
 #[test]

@@ -284,9 +284,8 @@ impl DrainPreview {
         let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
-        for (_, planned) in self.planned() {
-            if let Some(deadline) = pod::deadline(&planned.pod).filter(|deadline| *deadline > now) {
-                let left = Duration::try_from(deadline.duration_since(now)).unwrap_or(Duration::ZERO);
+        for (node, planned) in self.planned() {
+            if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
                 budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));
             }
         }
