@@ -119,7 +119,8 @@ pub async fn unless_left_over(cluster: &Cluster, gap: LeaderGap, now: Timestamp)
 ///
 /// What is not known, and why.
 pub async fn read_lease(cluster: &Cluster, now: Timestamp) -> Result<Evidence, Unread> {
-    let ours = ListParams::default().fields(&format!("metadata.name={}", leader_lease::NAME));
+    // From the API server's cache: each node has a lease, and etcd would be asked for all of them.
+    let ours = ListParams::default().fields(&format!("metadata.name={}", leader_lease::NAME)).match_any();
     let leases: Vec<Lease> =
         cluster.list(&Api::all(cluster.client()), LEASES, &ours).await.map_err(|error| unread(&error))?;
     Ok(by_leases(&leases, now))

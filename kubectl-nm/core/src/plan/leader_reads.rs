@@ -33,6 +33,11 @@ impl LeaderReads {
         self.lapsed.is_some()
     }
 
+    /// Lets the next read decide anew where the lease does not.
+    pub fn forget_deployments(&mut self) {
+        self.deployments = None;
+    }
+
     /// Reads it once more: the gap, if there is one.
     ///
     /// # Errors

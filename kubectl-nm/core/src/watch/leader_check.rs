@@ -15,7 +15,7 @@ use crate::plan::leader::LeaderGap;
 use crate::plan::leader_reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
 use crate::terminal::text::{Line, Style};
 
-/// A reconciler begins within moments. Also the time after which a gap that was found is looked for again.
+/// A reconciler begins within moments. Also the time after which a gap that was found is checked again.
 const FIRST_CHECK: Duration = Duration::from_secs(5);
 
 /// What maintenances need a leader for.
@@ -109,12 +109,17 @@ impl LeaderWatch {
             sleep(self.wait).await;
             let now = self.need.get();
             // What is under way is checked if it was at the last check, too: most of it ends within seconds.
-            let is_due = now == LeaderNeed::ToBegin
+            let is_due = self.is_reported
+                || now == LeaderNeed::ToBegin
                 || (now == LeaderNeed::ToContinue && self.last != LeaderNeed::Nothing);
             self.last = now;
             if !is_due {
                 (self.wait, self.was_gap) = (FIRST_CHECK, false);
                 continue;
+            }
+            let was_suspicious = self.reads.is_suspicious();
+            if !self.is_reported {
+                self.reads.forget_deployments();
             }
             let Ok(gap) = self.reads.next(&self.cluster, Timestamp::now()).await else {
                 (self.wait, self.was_gap) = (SLOW_INTERVAL, false);
@@ -122,8 +127,9 @@ impl LeaderWatch {
             };
             let gap = gap.filter(|gap| self.is_reported || now.is_hindered_by(gap));
             let was_gap = std::mem::replace(&mut self.was_gap, gap.is_some());
-            let is_suspicious = !self.is_reported && (gap.is_some() || self.reads.is_suspicious());
-            self.wait = if is_suspicious { FIRST_CHECK } else { LEASE_INTERVAL };
+            // Of a leader whose clock is behind, the lease has expired at each read.
+            let may_be_gap = gap.is_some() || (self.reads.is_suspicious() && !was_suspicious);
+            self.wait = if may_be_gap && !self.is_reported { FIRST_CHECK } else { LEASE_INTERVAL };
             match gap {
                 Some(gap) if was_gap && !self.is_reported => {
                     self.is_reported = true;
@@ -243,6 +249,41 @@ mod tests {
         let again = "nm-reconciler leads again";
         let lines = lines(cluster, need(LeaderNeed::ToContinue), 900).await;
         assert_eq!(lines, [NOBODY, again, NOBODY, again]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_reported_gap_is_read_although_nothing_needs_a_leader_any_more() {
+        let began = Instant::now();
+        let (cluster, _) = cluster(move |_, path| match began.elapsed().as_secs() {
+            _ if !path.ends_with("/leases") => failure(403, "Forbidden", "x"),
+            0..100 | 300.. => lapsed(),
+            _ => held(),
+        });
+        let need = need(LeaderNeed::ToContinue);
+        let changes = async {
+            after(99).await;
+            need.set(LeaderNeed::Nothing);
+            after(200).await;
+            need.set(LeaderNeed::ToBegin);
+        };
+        let (lines, ()) = join(lines(cluster, Rc::clone(&need), 400), changes).await;
+        assert_eq!(lines, [NOBODY, "nm-reconciler leads again", NOBODY]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deployments_that_are_not_ready_for_a_moment_are_no_gap() {
+        let began = Instant::now();
+        let (cluster, _) = cluster(move |_, path| {
+            let items = if path.ends_with("/leases") {
+                json!([])
+            } else {
+                let ready = i32::from(began.elapsed().as_secs() != 5);
+                json!([{"metadata": {"namespace": "nm", "name": "nm-reconciler", "creationTimestamp": "2026-01-02T03:04:05Z"},
+                    "spec": {"selector": {}, "template": {}}, "status": {"readyReplicas": ready, "availableReplicas": ready}}])
+            };
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+        });
+        assert_eq!(lines(cluster, need(LeaderNeed::ToBegin), 200).await, [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]
