@@ -169,7 +169,7 @@ impl<'a> LineReporter<'a> {
     fn unchecked(&mut self, node: &str, view: &RollView) -> Result<(), Error> {
         let baseline = view.roll.node(node).map(|node| &node.record.baseline);
         for unhealthy in baseline.into_iter().flat_map(|baseline| &baseline.unchecked) {
-            let words = "is not healthy before the drain, so the roll does not check it afterwards";
+            let words = "was not healthy before the drain, so the roll does not check it";
             self.out.data(&timestamp(view.now).and(format!(" node/{node} {unhealthy} {words}")))?;
         }
         Ok(())
@@ -409,7 +409,7 @@ mod tests {
             reporter.show(&view).unwrap();
         }
         let lines = captured.data().replace("1970-01-01T00:00:00Z ", "");
-        let words = "is not healthy before the drain, so the roll does not check it afterwards";
+        let words = "was not healthy before the drain, so the roll does not check it";
         assert_eq!(lines, format!("node/n1 Draining\nnode/n1 Deployment shop/web {words}\nnode/n1 Acting\n"));
     }
 

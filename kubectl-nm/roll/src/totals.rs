@@ -28,6 +28,9 @@ pub struct DoneNodes {
 }
 
 impl DoneNodes {
+    /// How many objects are recorded that were not checked.
+    pub const MAX_UNCHECKED: usize = Baseline::MAX_UNCHECKED;
+
     /// Adds a node from which so many pods are gone, with what became of them if that is known, and that took so many seconds.
     pub(crate) fn add(&mut self, pods: i64, departures: Option<Departures>, seconds: i64) {
         self.nodes = self.nodes.saturating_add(1);
@@ -41,7 +44,7 @@ impl DoneNodes {
 
     /// Adds what nothing has checked of a node that is done.
     pub(crate) fn note_unchecked(&mut self, unchecked: &[DisturbedObject]) {
-        let room = Baseline::MAX_UNCHECKED.saturating_sub(self.unchecked.len());
+        let room = Self::MAX_UNCHECKED.saturating_sub(self.unchecked.len());
         let new = unchecked.iter().filter(|one| !self.unchecked.contains(one));
         let new: Vec<DisturbedObject> = new.take(room).cloned().collect();
         self.unchecked.extend(new);

@@ -288,11 +288,11 @@ fn line(started: &Started, state: Option<State>, node: &str, args: &StartArgs, r
             Some(state) => (line.and(": ").with(state.style(), state.word()), ","),
             None => (line, ""),
         };
-        let line = line.and(but_unselected(maintenance::status(&started.object)));
-        return match roll_name(&started.object) {
+        let line = match roll_name(&started.object) {
             Some(roll) => line.and(format!("{comma} as part of roll {roll}, {}", returned_by(roll, rolls))),
             None => line,
         };
+        return line.and(but_unselected(maintenance::status(&started.object)));
     }
     let words = if args.suspend { "maintenance planned" } else { "maintenance started" };
     let line = line.with(Style::Good, words);

@@ -396,14 +396,14 @@ async fn an_existing_maintenance_that_makes_no_progress_is_printed_with_its_stat
         assert_eq!(ended.unwrap(), Exit::Done);
         assert_eq!(printed, format!("node/n1 is already in maintenance{state}\n{hint}"), "{status}");
     }
-    let mut of_roll = with_status("n1", json!({"phase": "Succeeded"}));
+    let mut of_roll = with_status("n1", json!({"phase": "Succeeded", "unselectedPods": 1}));
     of_roll.labels_mut().insert(ROLL_LABEL.to_owned(), "kernel".to_owned());
     let (_, printed, _) = start("n1", move |_, path| match path {
         "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
         _ => list(std::slice::from_ref(&of_roll)),
     })
     .await;
-    let rest = "as part of roll kernel, which may return it to service at any time\n";
+    let rest = "as part of roll kernel, which may return it to service at any time; 1 pod stays: podSelector does not match it\n";
     assert_eq!(printed, format!("node/n1 is already in maintenance: Drained, {rest}"));
 }
 

@@ -203,6 +203,9 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
             let line = Line::new(format!("node/{}: ", node(object)));
             out.wrapped_message(&line.and(why_failed(object)).and(result));
         }
+        for (object, at) in objects.iter().filter_map(|object| Some((object, drain_times_out(object)?))) {
+            out.message(&Line::new(format!("node/{}: the drain times out at {at}", node(object))));
+        }
     }
     let is_verbose = out.is_verbose();
     let mut details: Vec<Line> = objects.iter().flat_map(|object| details(object, is_verbose)).collect();
@@ -240,7 +243,6 @@ fn details(object: &NodeMaintenance, is_verbose: bool) -> Vec<Line> {
     // Of those that wait for their turn, there may be hundreds.
     let is_held_up = State::of(object) == State::Queued && status.queue.is_none();
     lines.extend(Some(reason(object)).filter(|why| is_held_up && !why.is_empty()).map(Line::new));
-    lines.extend(drain_times_out(object).map(|at| Line::new(format!("the drain times out at {at}"))));
     if is_verbose {
         lines.extend(blocked_pods(object).iter().map(blocked_pod));
     } else {

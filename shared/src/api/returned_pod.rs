@@ -19,8 +19,8 @@ pub struct ReturnedPod {
     pub workload: Option<WorkloadReference>,
     /// Since when it has counted as returned.
     pub since: Time,
-    /// Whether the pods of its owner came to the node only after the cordon: it is in place of none that had to leave when the
-    /// drain started.
+    /// Whether its owner had no pod on the node when the node was cordoned, as far as that is known: it replaces none of the pods that
+    /// had to leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub came_later: bool,
 }

@@ -171,8 +171,9 @@ pub fn draining(
     let mut gone = format!("{} of {} gone", status.pod_counts.gone, pods_are(all));
     let returned = survey.staying(StayReason::Returned);
     if returned > 0 {
-        let pods = if returned == 1 { "1 pod stays".to_owned() } else { format!("{returned} pods stay") };
-        let _ = write!(gone, ", {pods} that came after the cordon: see status.returnedPods");
+        let stay = if returned == 1 { "stays" } else { "stay" };
+        let pods = if returned == 1 { "1 pod".to_owned() } else { format!("{returned} pods") };
+        let _ = write!(gone, ", {pods} that came after the cordon {stay}: see status.returnedPods");
     }
     let volumes = detach.map(VolumeDetach::summary).filter(|summary| !summary.is_empty());
     let turns = survey.turns();

@@ -69,7 +69,7 @@ fn a_pod_that_tolerates_the_cordon_stays_when_it_has_returned_and_the_drain_ends
     };
     assert_eq!(pod.workload, Some(deployment));
     let drained = status.conditions.iter().find(|condition| condition.type_ == "Drained").unwrap();
-    assert!(drained.message.contains("1 pod stays that came after the cordon"), "{}", drained.message);
+    assert!(drained.message.contains("1 pod that came after the cordon stays"), "{}", drained.message);
 
     assert!(!pod.came_later);
 

@@ -2,6 +2,7 @@
 //!
 //! Commands are in backticks; connection flags are inserted where a hint is printed.
 
+use jiff::Timestamp;
 use kube::core::Status;
 use nm_shared::cluster::admission_webhook;
 use nm_shared::cluster::refusal::Refusal;
@@ -130,9 +131,13 @@ fn differs(remedy: &str, change: Change) -> String {
         Change::FailedDrain(None) => {
             format!("`{remedy}` changes it; the drain then continues, without a time limit")
         }
+        Change::FailedDrain(Some(until)) if until > Timestamp::now() => {
+            format!(
+                "`{remedy}` changes it; the drain then continues until {until}: its time limit counts from the cordon"
+            )
+        }
         Change::FailedDrain(Some(until)) => format!(
-            "`{remedy}` changes it; the time limit counts from the cordon, so the drain then continues until {until}, unless \
-             that is over"
+            "the time limit counts from the cordon of the node, and would be over since {until}: choose a longer one, or 0 for none"
         ),
     }
 }

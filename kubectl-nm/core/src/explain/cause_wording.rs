@@ -219,29 +219,41 @@ impl Words<'_> {
 
     /// What to change so that pods are created, and the command that shows what refuses them.
     fn not_created(&self, owner: &IncompleteOwner) -> (String, String) {
+        let (kubectl, namespace) = (self.kubectl, shell_quoted(&owner.namespace));
+        let webhooks =
+            || format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations");
         let refusal = Status::failure(&owner.message, "Forbidden").with_code(403);
         match Refusal::from(&refusal) {
-            Refusal::Policy(policy) => (
-                String::from("Do what the policy requires, or exempt the pods from it"),
-                format!(
-                    "{} get validatingadmissionpolicies {} -o yaml",
-                    self.kubectl,
-                    shell_quoted(&policy.name)
+            Refusal::Policy(policy) => {
+                let kind = if owner.message.contains("ValidatingAdmissionPolicy") {
+                    "validatingadmissionpolicies"
+                } else {
+                    "mutatingadmissionpolicies"
+                };
+                (
+                    String::from("Do what the policy requires, or exempt the pods from it"),
+                    format!("{kubectl} get {kind} {} -o yaml", shell_quoted(&policy.name)),
+                )
+            }
+            Refusal::Webhook { name } => {
+                (format!("Do what webhook {name} requires, or exempt the pods from it"), webhooks())
+            }
+            Refusal::UnreachableWebhook { name } => {
+                (format!("Repair webhook {name}, or exempt the pods from it"), webhooks())
+            }
+            _ if owner.message.contains("violates PodSecurity ") => (
+                String::from(
+                    "Change the pods so that they meet the Pod Security level of their namespace, or the level",
                 ),
+                format!("{kubectl} get namespace {namespace} --show-labels"),
             ),
-            Refusal::Webhook { name } | Refusal::UnreachableWebhook { name } => (
-                format!("Do what webhook {name} requires, exempt the pods from it, or repair it if it fails"),
-                format!("{} get validatingwebhookconfigurations,mutatingwebhookconfigurations", self.kubectl),
+            Refusal::Quota { .. } => (
+                String::from("Raise the quota, or free some of it"),
+                format!("{kubectl} -n {namespace} get resourcequotas"),
             ),
             _ => (
-                String::from(
-                    "Change what prevents it, such as a quota, or the pods, so that they are admitted",
-                ),
-                format!(
-                    "{} -n {} get resourcequotas,limitranges",
-                    self.kubectl,
-                    shell_quoted(&owner.namespace)
-                ),
+                String::from("Change what prevents it, or the pods, so that they are admitted"),
+                format!("{kubectl} -n {namespace} describe {}", shell_quoted(&owner.owner.argument())),
             ),
         }
     }

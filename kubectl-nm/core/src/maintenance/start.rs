@@ -334,9 +334,17 @@ mod tests {
         let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
             "lastTransitionTime": "2026-01-02T03:04:05Z"});
         failed.status.as_mut().unwrap().conditions.push(serde_json::from_value(cordoned).unwrap());
-        let longer = <Line as clap::Parser>::parse_from(["nm", "--timeout", "90s"]).request;
-        let hint = longer.check(&failed, "kubectl").unwrap_err().hint().unwrap();
-        assert!(hint.contains("continues until 2026-01-02T03:05:35Z, unless that is over"), "{hint}");
+        let hint = |timeout: &str| {
+            let longer = <Line as clap::Parser>::parse_from(["nm", "--timeout", timeout]).request;
+            longer.check(&failed, "kubectl").unwrap_err().hint().unwrap()
+        };
+        let over = hint("90s");
+        assert!(
+            over.contains("would be over since 2026-01-02T03:05:35Z") && !over.contains("patch"),
+            "{over}"
+        );
+        let decades = hint("999999h");
+        assert!(decades.contains("; the drain then continues until 21"), "{decades}");
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
         assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");

@@ -233,11 +233,10 @@ impl PlanReport {
         }
     }
 
-    /// Adds the hooks that are requested for the maintenances.
+    /// Adds the hooks that are requested for new maintenances. Those that exist keep theirs.
     #[must_use]
     pub fn with_hooks(mut self, requested: &[Hook]) -> Self {
-        for NodeReport { hooks, .. } in &mut self.nodes {
-            hooks.retain(|known| requested.iter().all(|new| new.name != known.name));
+        for NodeReport { hooks, .. } in self.nodes.iter_mut().filter(|node| node.state.is_none()) {
             hooks.extend_from_slice(requested);
         }
         self

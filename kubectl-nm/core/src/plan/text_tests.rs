@@ -60,6 +60,7 @@ fn the_hooks_that_delay_the_first_eviction_are_named_those_of_an_existing_mainte
     assert_eq!(shown, json!([{"name": "flush", "owner": "ada"}, {"name": "move", "owner": "ada"}]));
     let (lines, _) = planned(true, &[]);
     assert_eq!(lines, ["node/n1: no pod is evicted until hook own (owner: ada) is removed"]);
-    let (lines, _) = planned(true, &[hook("own")]);
-    assert_eq!(lines, ["No pod is evicted until hook own (owner: ada) is removed"]);
+    let (lines, _) = planned(true, &[hook("new")]);
+    let expected = ["n1: no pod is evicted until hook own", "n2: no pod is evicted until hook new"];
+    assert_eq!(lines, expected.map(|line| format!("node/{line} (owner: ada) is removed")));
 }

@@ -16,7 +16,7 @@ use nm_core::terminal::text::{Line, counted};
 use nm_dashboard::{Config, RollDashboard};
 use nm_roll::absence::LeftNode;
 use nm_roll::command::log_folder;
-use nm_roll::record::{Halt, HaltCause, Roll, RollRecord, Runner, Step};
+use nm_roll::record::{DoneNodes, Halt, HaltCause, Roll, RollRecord, Runner, Step};
 use nm_roll::report::LineReporter;
 use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::{NodeAction, RollSettings};
@@ -249,8 +249,11 @@ pub(super) fn summary(roll: &Roll, record: &RollRecord) -> Vec<Line> {
     }
     if !record.done.unchecked.is_empty() {
         let unchecked: Vec<String> = record.done.unchecked.iter().map(ToString::to_string).collect();
+        let more = if unchecked.len() < DoneNodes::MAX_UNCHECKED { "" } else { ", and perhaps others" };
         let unchecked = unchecked.join(", ");
-        lines.push(Line::new(format!("Not checked, because not healthy before the drain: {unchecked}.")));
+        lines.push(Line::new(format!(
+            "Not checked after a drain, because not healthy before it: {unchecked}{more}."
+        )));
     }
     if let Some(unknown) = unknown.filter(|unknown| *unknown > 0) {
         lines.push(Line::new(format!("Unknown: whether the other nodes ({unknown}) are done.")));
@@ -270,7 +273,6 @@ mod tests {
     use nm_core::maintenance::departures::Departures;
     use nm_core::terminal::output::captured::output;
     use nm_roll::absence::Departure;
-    use nm_roll::record::DoneNodes;
     use serde_json::json;
 
     use super::*;
@@ -304,7 +306,7 @@ mod tests {
         let done = serde_json::from_value(done).unwrap();
         assert_eq!(
             summary(&roll, &RollRecord { done, ..RollRecord::default() })[1].to_string(),
-            "Not checked, because not healthy before the drain: Deployment shop/web."
+            "Not checked after a drain, because not healthy before it: Deployment shop/web."
         );
         let skipped = "Roll r has ended: 1 of 3 nodes done (7 pods gone), 2 skipped.\nSkipped: n1, n2.\n";
         assert_eq!(end(1, &["n1", "n2"], None), skipped);

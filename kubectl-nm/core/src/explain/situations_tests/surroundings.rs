@@ -90,7 +90,7 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
             "a quota",
             outage(2, refused, vec![]),
             Some("deploy/web could not create 2 pods when it last tried: exceeded quota: pods."),
-            "kubectl -n shop get resourcequotas,limitranges",
+            "kubectl -n shop get resourcequotas",
             false,
         ),
         (
@@ -377,18 +377,33 @@ fn what_refuses_new_pods_is_named_with_the_command_that_shows_it() {
         ),
         (
             String::from("admission webhook \"scan.example.com\" denied the request: no"),
-            "Do what webhook scan.example.com requires, exempt the pods from it, or repair it if it fails; then ",
+            "Do what webhook scan.example.com requires, or exempt the pods from it; then ",
             hooks,
         ),
         (
             String::from("failed calling webhook \"scan.example.com\": connection refused"),
-            "Do what webhook scan.example.com requires, ",
+            "Repair webhook scan.example.com, or exempt the pods from it; then ",
             hooks,
         ),
         (
             format!("{pods}exceeded quota: pods, requested: pods=1"),
-            "Change what prevents it, such as a quota, ",
-            "kubectl -n shop get resourcequotas,limitranges",
+            "Raise the quota, or free some of it; then ",
+            "kubectl -n shop get resourcequotas",
+        ),
+        (
+            format!("{pods}policy 'p' with binding 'b' denied request: no"),
+            "Do what the policy requires, or exempt the pods from it; then ",
+            "kubectl get mutatingadmissionpolicies p -o yaml",
+        ),
+        (
+            format!("{pods}violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false"),
+            "Change the pods so that they meet the Pod Security level of their namespace, or the level; then ",
+            "kubectl get namespace shop --show-labels",
+        ),
+        (
+            format!("{pods}maximum cpu usage per Container is 1, but limit is 2"),
+            "Change what prevents it, or the pods, so that they are admitted; then ",
+            "kubectl -n shop describe deploy/web",
         ),
     ] {
         let owner = IncompleteOwner {

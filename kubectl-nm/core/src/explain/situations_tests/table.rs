@@ -323,13 +323,13 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "a quota",
             Situation { incomplete: vec![quota.clone()], ..Situation::default() },
             "deploy/web could not create 1 pod when it last tried: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
-            "kubectl -n shop get resourcequotas,limitranges",
+            "kubectl -n shop get resourcequotas",
         ),
         (
             "a quota, and a budget of as many pods as there are",
             Situation { incomplete: vec![quota], ..never("minAvailable", json!(3), 3) },
             "deploy/web could not create 1 pod when it last tried: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
-            "kubectl -n shop get resourcequotas,limitranges",
+            "kubectl -n shop get resourcequotas",
         ),
         (
             "nothing is not Ready, and the budget counts on more",
