@@ -117,8 +117,8 @@ node/n1: Draining 40%: 3 pods remaining (1 terminating, 2 evicting), 4 gone
 
 The drain waits for pods to terminate on their own (Completing), and evicts them at 2026-01-02T04:04:05Z.
   Waits for shop/import-x for 3m20s, since 2026-01-02T03:04:05Z.
-  Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, remove the setting:
-    kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":null}}}'
+  A Job counts an evicted pod as failed, and may fail for good: to wait for as long as the pods need, remove the time limit:
+    kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"waitForCompletion\":{\"timeoutSeconds\":0}}}}'
 
 Nothing is blocked: the maintenance continues on its own.
 ";

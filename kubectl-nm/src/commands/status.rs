@@ -23,7 +23,7 @@ use nm_core::maintenance::{
     waiting_pods,
 };
 use nm_core::plan::leader;
-use nm_core::terminal::command_context::explain_command;
+use nm_core::terminal::command_context::{explain_command, shell_quoted};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -115,6 +115,12 @@ pub(crate) async fn run(
             }
             for (roll, pause) in rolls.pauses_of(&objects) {
                 out.message(&paused_line(roll, pause, cluster.flags()));
+            }
+            for roll in rolls.abandoned_of(&objects, Timestamp::now()) {
+                let status = format!("`kubectl nm roll status {}{}`", shell_quoted(roll), cluster.flags());
+                let what =
+                    format!("nobody runs roll {roll} now: {status} shows whether it continues by itself");
+                out.message(&Line::new(what));
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());

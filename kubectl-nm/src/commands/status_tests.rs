@@ -322,20 +322,31 @@ fn explain_is_pointed_at_where_pods_do_not_leave() {
 }
 
 #[tokio::test]
-async fn a_paused_roll_is_reported_with_who_paused_it_and_since_when() {
+async fn a_roll_that_is_paused_or_that_nobody_runs_is_reported() {
     let mut object = with_status("n1", serde_json::json!({"phase": "Succeeded"}));
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), String::from("kernel"))].into());
-    let state = serde_json::json!({"revision": 2, "paused": true,
-        "pause": {"by": "ada@laptop", "at": "2026-01-02T03:04:05.6Z"}});
-    object.metadata.annotations =
-        Some([(String::from("kubectl-nm.dev/roll-state"), state.to_string())].into());
-    let (cluster, _) = cluster(move |_, _| list(std::slice::from_ref(&object)));
-    let (mut out, captured) = output();
-    let args = args("");
-    run(args, &cluster, &mut out).await.unwrap();
+    let mut printed = async |state: Value| {
+        object.metadata.annotations =
+            Some([(String::from("kubectl-nm.dev/roll-state"), state.to_string())].into());
+        let object = object.clone();
+        let (cluster, _) = cluster(move |_, _| list(std::slice::from_ref(&object)));
+        let (mut out, captured) = output();
+        run(args(""), &cluster, &mut out).await.unwrap();
+        captured.messages()
+    };
+    let pause = serde_json::json!({"by": "ada@laptop", "at": "2026-01-02T03:04:05.6Z"});
+    let paused = printed(serde_json::json!({"revision": 2, "paused": true, "pause": pause})).await;
     let line = "roll kernel is paused by ada@laptop since 2026-01-02T03:04:05Z: no further node, command or Job is started; \
                 `kubectl nm roll resume kernel` continues it\n";
-    assert!(captured.messages().contains(line), "{}", captured.messages());
+    assert!(paused.contains(line), "{paused}");
+    let runner =
+        |at: &str| serde_json::json!({"revision": 2, "runner": {"id": "x", "who": "ada@laptop", "at": at}});
+    let killed = printed(runner("2026-01-02T03:04:05Z")).await;
+    let line =
+        "nobody runs roll kernel now: `kubectl nm roll status kernel` shows whether it continues by itself\n";
+    assert!(killed.contains(line), "{killed}");
+    let running = printed(runner(&Timestamp::now().to_string())).await;
+    assert!(!running.contains("kernel"), "{running}");
 }
 
 #[tokio::test]

@@ -388,11 +388,16 @@ fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
         ),
     };
     let patch = || vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")];
+    let is_limited = pods.iter().any(|pod| pod.until.is_some());
     let (advice, commands) = match (has_failed, is_held) {
         (true, _) => (
             "A Job counts an evicted pod as failed, and may fail for good. To evict them all the same once the drain continues, remove \
              the setting",
             patch(),
+        ),
+        (false, _) if is_limited => (
+            "A Job counts an evicted pod as failed, and may fail for good: to wait for as long as the pods need, remove the time limit",
+            vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":{\"timeoutSeconds\":0}}")],
         ),
         (false, true) => ("Wait until the pods terminate", Vec::new()),
         (false, false) => (

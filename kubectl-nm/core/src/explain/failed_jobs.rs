@@ -65,7 +65,7 @@ pub(super) fn failed(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubect
         Cause {
             what: vec![
                 format!("{title} has failed ({}), and creates no more pods.", failed.reason),
-                format!("{left} of it left {} during the drain before.", node(maintenance)),
+                format!("{left} of it left {} in the drain, before it failed.", node(maintenance)),
             ],
             since: Some(failed.at),
             advice: String::from("If its work is still needed, create the Job again"),

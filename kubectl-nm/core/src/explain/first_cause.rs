@@ -133,6 +133,9 @@ pub fn first_causes(
                 let needed = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
                 // Pods that only start are waited for, but the budget blocks them then, too.
                 let are_starting = !unready.is_empty() && unready.iter().all(|pod| pod.obstacle.is_start());
+                // Nobody can make pods of such a node Ready, and a Deployment replaces them all the same.
+                let are_silent = unready.iter().all(|pod| matches!(pod.obstacle, Obstacle::SilentNode(_)));
+                let needed = needed.filter(|_| never.surge.is_none() || !are_silent);
                 never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting });
                 stuck
             }
@@ -157,15 +160,17 @@ fn needs_ready(pods: i32, healthy: i32, are_kept_ready: bool) -> Option<i32> {
 }
 
 /// The pods that are not Ready and matter to those that the budget keeps: a pod that is Ready may leave only once others are, and
-/// one that is not keeps itself.
+/// one that is not keeps itself, unless it is only taken for unready because its node does not report.
 fn unready_pods<'a>(
     pods: &'a [Pod],
     is_kept: impl Fn(&&Pod) -> bool,
     guarded: &GuardedPods,
     now: Timestamp,
 ) -> Vec<UnreadyPod<'a>> {
-    let has_ready = pods.iter().any(|pod| is_kept(&pod) && obstacle(pod, guarded, now).is_none());
-    let considered = pods.iter().filter(|pod| has_ready || is_kept(pod));
+    let may_be_ready = pods.iter().any(|pod| {
+        is_kept(&pod) && matches!(obstacle(pod, guarded, now), None | Some(Obstacle::SilentNode(_)))
+    });
+    let considered = pods.iter().filter(|pod| may_be_ready || is_kept(pod));
     let unready = considered.filter_map(|pod| {
         let obstacle = obstacle(pod, guarded, now)?;
         Some(UnreadyPod { pod, obstacle, is_kept: is_kept(&pod) })

@@ -208,6 +208,16 @@ impl RollRunners {
         paused.map(|(name, seen)| (name.as_str(), seen.pause.as_ref())).collect()
     }
 
+    /// The rolls that these maintenances are part of and nobody runs.
+    pub fn abandoned_of<'a>(
+        &self,
+        shown: impl IntoIterator<Item = &'a NodeMaintenance>,
+        now: Timestamp,
+    ) -> BTreeSet<&'a str> {
+        let names = shown.into_iter().filter_map(roll_name);
+        names.filter(|name| self.standing(name, now) == Some(RollStanding::Abandoned)).collect()
+    }
+
     /// Who has aborted a roll; none if nobody has.
     pub fn aborted_by(&self, roll: &str) -> Option<&str> {
         self.0.get(roll)?.aborted.as_deref()

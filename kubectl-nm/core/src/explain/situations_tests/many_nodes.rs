@@ -72,3 +72,36 @@ async fn nodes_and_volumes_that_are_known_are_not_read_again_but_the_volumes_of_
     assert_eq!(facts.volumes.local(&parse(&pod)), ["lq1"]);
     assert_eq!(requests.lock().unwrap().len(), 2, "the volume is known by now");
 }
+
+#[test]
+fn beside_a_node_that_does_not_report_the_replacement_is_named_that_waits_for_another_node() {
+    let are_ready = container(json!({"running": {}}), json!({"ready": true, "started": true}));
+    let silent = unready("web-0", "n1", are_ready);
+    let own = own(silent);
+    let pods = [own.pods.clone(), vec![pending("Unschedulable", UNFIT)]].concat();
+    let nodes = ["n1", "n2"].map(cordoned).into();
+    let causes = Situation { pods, nodes, in_maintenance: vec!["n1", "n2"], ..own }.causes();
+    let what: Vec<&str> = causes.iter().flat_map(|cause| &cause.what).map(String::as_str).collect();
+    assert!(what.contains(&"shop/web-0 is not Ready, because node n1 does not report."), "{causes:#?}");
+    assert!(
+        what.iter().any(|what| what.starts_with("No node is left for the replacement shop/web-2")),
+        "{causes:#?}"
+    );
+    let commands: Vec<&String> = causes.iter().flat_map(|cause| &cause.commands).collect();
+    assert!(commands.iter().any(|command| *command == "kubectl nm stop n2"), "{causes:#?}");
+}
+
+#[test]
+fn a_singleton_of_a_node_that_does_not_report_is_replaced_first_without_waiting_for_it() {
+    let are_ready = container(json!({"running": {}}), json!({"ready": true, "started": true}));
+    let mut situation = never("minAvailable", json!(1), 1);
+    situation.pods = vec![unready("web-0", "n1", are_ready)];
+    situation.budget["status"]["currentHealthy"] = json!(0);
+    let causes = situation.causes();
+    let surge = causes.iter().find(|cause| cause.advice.contains("Let the Deployment replace its only pod"));
+    let surge = surge.unwrap_or_else(|| panic!("{causes:#?}"));
+    assert!(
+        surge.advice.starts_with("Let the Deployment") && surge.commands[0].contains("WhenBlocked"),
+        "{surge:#?}"
+    );
+}
