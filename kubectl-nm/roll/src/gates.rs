@@ -147,6 +147,9 @@ impl Gates<'_> {
             return self.await_return(node);
         }
         match node.record.step {
+            Step::Planned if node.is_started_early() => {
+                Next::Wait(String::from("somebody has started its drain before its turn"))
+            }
             Step::Planned => Next::Wait(self.observed.refused.get(name).cloned().unwrap_or_default()),
             Step::Preparing => self.next_of_preparing(node, view),
             Step::Draining => self.next_of_draining(node, view),

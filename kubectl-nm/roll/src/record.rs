@@ -226,6 +226,11 @@ impl RollNode {
         *step < Step::Returning && (*step > Step::Acting || before.is_some() || action.is_some())
     }
 
+    /// Whether somebody has started its drain before its turn.
+    pub fn is_started_early(&self) -> bool {
+        self.record.step == Step::Planned && !self.object.spec.suspend && status(&self.object).has_begun()
+    }
+
     /// Whether the roll holds its first eviction.
     pub(crate) fn is_hooked(&self) -> bool {
         self.object.annotations().contains_key(&hook())

@@ -205,6 +205,7 @@ impl<'a> DrainSurvey<'a> {
         let is_unselected = |planned: &PlannedPod| {
             let pod = &planned.pod;
             planned.verdict == Verdict::Stay(StayReason::NotSelected)
+                && pod.deletion.is_none()
                 && !(pod::is_finished(pod) || pod::is_mirror(pod) || pod::daemon_set(pod).is_some())
                 && !pod.labels.contains_key(ROLL_LABEL)
         };

@@ -1,6 +1,7 @@
 //! Rolls that halt: nothing new begins, the reason is in one sentence, and the roll continues from there.
 
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::until_gone;
 use nm_tests::probes::{sample, until_served};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
@@ -213,4 +214,25 @@ async fn a_workload_that_does_not_recover_halts() {
         halted(&cluster, "sicker", &nodes[..2], &["--run", "true", "--recovery-timeout", "3s"]).await;
     assert!(message.contains("are not healthy after 3s: Deployment "), "{message}");
     let _ = plugin(&cluster, &["roll", "abort", "sicker", "--yes"]).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_somebody_has_drained_before_its_turn_stays_in_maintenance_when_its_roll_is_aborted() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start(&cluster);
+    let message = halted(&cluster, "early", &nodes[..2], &["--run", "false"]).await;
+    let node = nodes[..2].iter().find(|node| !message.contains(node.as_str())).unwrap();
+    let resumed = plugin(&cluster, &["resume", node]).await.ok();
+    assert!(resumed.stderr.contains("whose gates and limit do not apply to it now"), "{resumed:?}");
+    let _ = plugin(&cluster, &["watch", node, "--until", "drained"]).await.ok();
+    let status = plugin(&cluster, &["roll", "status", "early"]).await.ok();
+    assert!(status.stdout.contains("somebody has started its drain before its turn"), "{status:?}");
+    let aborted = plugin(&cluster, &["roll", "abort", "early", "--yes"]).await.ok();
+    assert!(!aborted.stdout.contains("deleted"), "{aborted:?}");
+    let stays = format!("node/{node} stays in maintenance: somebody has started its drain before its turn; ");
+    assert!(aborted.stderr.contains(&stays), "{aborted:?}");
+    assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true));
+    let _ = plugin(&cluster, &["roll", "abort", "early", "--return", "--yes"]).await.ok();
+    until_gone(&cluster, node).await;
 }

@@ -6,6 +6,7 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
 use crate::maintenance::ROLL_LABEL;
+use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
 
@@ -314,6 +315,10 @@ impl Words<'_> {
 
     /// The roll of the maintenance, if other nodes of it are still to be drained.
     fn whole_roll(&self) -> Option<&str> {
-        self.roll.filter(|roll| self.facts.undrained.get(*roll).is_some_and(|left| *left > 1))
+        let standing = |roll: &str| self.facts.rolls.standing(roll, self.now);
+        let is_aborted =
+            |roll: &str| matches!(standing(roll), Some(RollStanding::Ending(_) | RollStanding::Over));
+        let has_others = |roll: &str| self.facts.undrained.get(roll).is_some_and(|left| *left > 1);
+        self.roll.filter(|roll| has_others(roll) && !is_aborted(roll))
     }
 }

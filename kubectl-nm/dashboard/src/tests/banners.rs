@@ -136,6 +136,17 @@ fn the_stop_dialog_reports_the_roll_that_a_node_leaves() {
 }
 
 #[test]
+fn the_resume_dialog_reports_the_roll_whose_limits_do_not_apply_then() {
+    let mut model = with_rolls((120, 30), &["kernel"]);
+    type_in(&mut model, "/");
+    type_in(&mut model, "w1-kernel");
+    press(&mut model, KeyCode::Enter);
+    press(&mut model, KeyCode::Char('p'));
+    let bypassed = "Nodes are part of roll kernel, whose gates and limit do not apply to";
+    assert_eq!(count(&model, bypassed), 1, "{}", text(&model));
+}
+
+#[test]
 fn many_halted_rolls_leave_space_for_the_rows() {
     let model = with_rolls((120, 24), &["a", "b", "c", "d"]);
     assert_eq!(count(&model, "halted 4m ago"), 2, "{}", text(&model));

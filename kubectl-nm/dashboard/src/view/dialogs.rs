@@ -135,6 +135,9 @@ fn pause_lines(
         dialog.targets.iter().map(|target| format!("  {}  {}", node(target), state_of(model, target))),
     ));
     lines.push(DialogLine::blank());
+    if !dialog.pause {
+        lines.extend(bypassed(dialog, &model.options.kubectl).map(|text| sentence(&text)));
+    }
     lines.push(command_line(&plugin_command(&model.options.kubectl, verb, &dialog.targets)));
     lines.push(DialogLine::blank());
     if count > 1 {
@@ -218,10 +221,25 @@ fn stay_cordoned(model: &Model, dialog: &StopDialog) -> Option<bool> {
     }
 }
 
+/// The rolls that maintenances are part of.
+fn rolls_of(targets: &[Arc<NodeMaintenance>]) -> Vec<String> {
+    let rolls: BTreeSet<&str> = targets.iter().filter_map(|target| roll_name(target)).collect();
+    rolls.into_iter().map(str::to_owned).collect()
+}
+
+/// The rolls whose order and limits a resume bypasses, as `kubectl nm resume` reports them.
+fn bypassed(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
+    let names = rolls_of(&dialog.targets);
+    let resume = nm_command(kubectl, &format!("roll resume {}", shell_quoted(names.first()?)));
+    Some(format!(
+        "Nodes are part of roll {}, whose gates and limit do not apply to them then. {resume} continues a roll",
+        first_names(&names)
+    ))
+}
+
 /// The rolls that lose nodes, as `kubectl nm stop` reports them.
 fn rolls_left(dialog: &StopDialog, kubectl: &str) -> Option<String> {
-    let rolls: BTreeSet<&str> = dialog.targets.iter().filter_map(|target| roll_name(target)).collect();
-    let names: Vec<String> = rolls.iter().map(|roll| (*roll).to_owned()).collect();
+    let names = rolls_of(&dialog.targets);
     let first = shell_quoted(names.first()?);
     let abort = nm_command(kubectl, &format!("roll abort {first}"));
     Some(format!(

@@ -8,6 +8,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::maintenance::roll_job::RollJob;
+use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
@@ -46,7 +47,8 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         return abort_unread(args, broken, cluster, out).await;
     }
     let roll = loaded?;
-    let is_left = |node: &RollNode| node.is_worked_on() && !args.return_all;
+    // Whoever has started a drain before its turn may work on the node.
+    let is_left = |node: &RollNode| (node.is_worked_on() || node.is_started_early()) && !args.return_all;
     let nodes: Vec<String> =
         roll.nodes.iter().filter(|node| !is_left(node)).map(|node| node.node().to_owned()).collect();
     let what = match nodes.len() {
@@ -79,11 +81,18 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => None,
         Err(error) => return Err(error),
     };
-    let left: Vec<&RollNode> =
-        rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
+    let left = rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node));
+    let (early, left): (Vec<&RollNode>, Vec<_>) = left.partition(|node| node.is_started_early());
     let finisher =
         if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
     report_left(&roll, &finisher, &left, out)?;
+    for node in early.iter().map(|node| node.node()) {
+        out.message_with_commands(&Line::new(format!(
+            "node/{node} stays in maintenance: somebody has started its drain before its turn; `kubectl nm stop {}` returns it to \
+             service",
+            shell_quoted(node)
+        )));
+    }
     Ok(Exit::Done)
 }
 
