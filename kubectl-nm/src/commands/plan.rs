@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use nm_core::args::drain_flags::DrainFlags;
+use nm_core::args::hook::parse_hook;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{NodeSelection, check_exist};
 use nm_core::error::Error;
@@ -18,8 +19,6 @@ use nm_core::plan::text;
 use nm_core::terminal::output::Output;
 use nm_shared::Hook;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-
-use crate::commands::start::parse_hook;
 
 const EXAMPLES: &str = "\
 Examples:

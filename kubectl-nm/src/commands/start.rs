@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use clap::{ArgGroup, Args, ValueEnum};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use nm_core::args::hook::parse_hook;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{NodeSelection, check_exist, unchecked};
 use nm_core::error::exit::Exit;
@@ -25,7 +26,6 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
-use nm_shared::cluster::selector;
 use nm_shared::{Hook, NodeMaintenance};
 
 use crate::commands::status;
@@ -329,19 +329,6 @@ fn wanted(args: &StartArgs, node: &str) -> NodeMaintenance {
     wanted.spec.suspend = args.suspend;
     wanted.annotations_mut().extend(args.hook.iter().map(|hook| (hook.annotation(), hook.owner.clone())));
     wanted
-}
-
-pub(super) fn parse_hook(text: &str) -> Result<Hook, String> {
-    let (name, owner) = text.split_once('=').unwrap_or((text, ""));
-    if name.is_empty() || !selector::is_value(name) {
-        return Err(String::from(
-            "the name of a hook has at most 63 letters, digits, '-', '_' and '.', and begins and ends with a letter or digit",
-        ));
-    }
-    if owner.trim().is_empty() {
-        return Err(format!("the hook has no owner, who removes it: {name}=OWNER"));
-    }
-    Ok(Hook { name: name.to_owned(), owner: owner.to_owned() })
 }
 
 async fn start_node(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nm_shared::api::hold::Hook;
-use nm_shared::cluster::node::{self, Readiness};
+use nm_shared::cluster::node;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::cluster::volume_attachment::NodeVolumes;
 use nm_shared::decide::cluster_state::{Announcement, ClusterState, StartBatch};
@@ -132,7 +132,7 @@ fn observe_pods(
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         state.evictions.forget_gone(name, |uid| uids.contains(uid));
-        let readiness = observed.node.as_deref().map_or(Readiness::NotReady, node::readiness);
+        let readiness = observed.readiness();
         for pod in pods {
             if let Some(left) = pod_state::time_left(pod, readiness, now) {
                 state.evictions.note_terminating(name, pod, left, &state.budgets);

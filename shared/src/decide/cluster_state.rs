@@ -13,6 +13,7 @@ use crate::api::hold::Hook;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::START_TOGETHER_ANNOTATION;
 use crate::api::pod_reference::PodReference;
+use crate::cluster::node::{self, Readiness};
 use crate::cluster::pod::DrainPod;
 use crate::cluster::volume_attachment::NodeVolumes;
 use crate::drain::budget_allowance::Budgets;
@@ -94,6 +95,13 @@ pub struct ClusterState {
     pub batch: StartBatch,
     /// When this process last wrote the status.
     pub status_written: Option<Timestamp>,
+}
+
+impl ClusterState {
+    /// Whether the node is Ready. One that does not exist is not.
+    pub fn readiness(&self) -> Readiness {
+        self.node.as_deref().map_or(Readiness::NotReady, node::readiness)
+    }
 }
 
 /// The maintenances that start together. All their nodes are cordoned before the first pod is evicted, so that no pod is

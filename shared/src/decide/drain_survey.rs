@@ -15,7 +15,6 @@ use crate::api::status::{
     BlockReason, BlockedPod, BudgetFacts, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MAX_RETURNED_PODS,
     MAX_WAITING_PODS, NodeMaintenanceStatus, WaitReason, WaitingPod,
 };
-use crate::cluster::node::{self, Readiness};
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::eviction_queue::EvictionQueue;
@@ -61,7 +60,7 @@ impl<'a> DrainSurvey<'a> {
         withheld: bool,
         now: Timestamp,
     ) -> Self {
-        let readiness = observed.node.as_deref().map_or(Readiness::NotReady, node::readiness);
+        let readiness = observed.readiness();
         let on_node = || plan.pods.iter().map(|planned| &*planned.pod);
         // The pod of a disk goes as its virtual machine goes.
         let subject = |planned: &'a PlannedPod| launcher_of(&planned.pod, on_node()).unwrap_or(&planned.pod);

@@ -30,7 +30,6 @@ use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase};
 use crate::api::suspension;
-use crate::cluster::node::{self, Readiness};
 use crate::cluster::node_lease::{self, LeaseWrite};
 use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
@@ -364,8 +363,8 @@ impl Decider<'_> {
         }
         let timed_out = next.phase == Some(Phase::Failed);
         self.settle_status(next, observed.status_written);
-        let readiness = observed.node.as_deref().map_or(Readiness::NotReady, node::readiness);
-        let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, readiness, now));
+        let changes =
+            plan.pending().filter_map(|planned| pod_state::next_change(planned, observed.readiness(), now));
         let changes =
             changes.chain(deadline.filter(|_| !maintenance.spec.suspend)).chain(plan.next_change(&spec, now));
         let changes = changes.chain(detach.and_then(|detach| detach.deadline)).chain(survey.next_change());

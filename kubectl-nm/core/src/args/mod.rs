@@ -2,6 +2,7 @@
 
 pub mod drain_flags;
 pub mod duration;
+pub mod hook;
 pub mod names;
 
 use std::fmt::Display;

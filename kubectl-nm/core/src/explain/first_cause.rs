@@ -134,7 +134,8 @@ pub fn first_causes(
                 // Pods that only start are waited for, but the budget blocks them then, too.
                 let are_starting = !unready.is_empty() && unready.iter().all(|pod| pod.obstacle.is_start());
                 // Nobody can make pods of such a node Ready, and a Deployment replaces them all the same.
-                let are_silent = unready.iter().all(|pod| matches!(pod.obstacle, Obstacle::SilentNode(_)));
+                let is_silent = |pod: &UnreadyPod| matches!(pod.obstacle, Obstacle::SilentNode(_));
+                let are_silent = !unready.is_empty() && unready.iter().all(is_silent);
                 let needed = needed.filter(|_| never.surge.is_none() || !are_silent);
                 never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting });
                 stuck

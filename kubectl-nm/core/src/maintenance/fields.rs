@@ -11,6 +11,8 @@ use nm_shared::{
 
 use crate::terminal::shortened::beginning;
 
+pub use nm_shared::api::names::ROLL_LABEL;
+
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub const PICKUP_TIMEOUT: i64 = 15;
 
@@ -39,8 +41,6 @@ pub fn purpose_words(maintenance: &NodeMaintenance) -> String {
 pub fn uid(maintenance: &NodeMaintenance) -> String {
     maintenance.uid().unwrap_or_default()
 }
-
-pub use nm_shared::api::names::ROLL_LABEL;
 
 /// The namespace of the Jobs that run rolls, and of the Jobs that these rolls run on nodes. Whoever may create Jobs in it may do
 /// what a roll may, so it is not the namespace of nm-reconciler.

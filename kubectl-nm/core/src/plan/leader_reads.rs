@@ -44,38 +44,28 @@ impl LeaderReads {
     ///
     /// What is not known, and why.
     pub async fn next(&mut self, cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
-        let lapsed = self.lapsed.take();
-        match leader::read_lease(cluster, now).await? {
-            Evidence::Served => self.deployments = None,
-            Evidence::Gap(gap) => {
-                if let LeaderGap::Lapsed { renewed, .. } = &gap {
-                    self.lapsed = Some(*renewed);
-                }
-                if lapsed != self.lapsed {
-                    self.deployments = None;
-                    return Ok(None);
-                }
-                if let Some((at, gap)) = &self.deployments
-                    && at.elapsed() < SLOW_INTERVAL
-                {
-                    return Ok(gap.clone());
-                }
-                let gap = leader::unless_left_over(cluster, gap, now).await;
-                self.deployments = Some((Instant::now(), gap.clone()));
-                return Ok(gap);
-            }
-            Evidence::Undecided { released } => {
-                if let Some((at, gap)) = &self.deployments
-                    && at.elapsed() < SLOW_INTERVAL
-                {
-                    return Ok(gap.clone());
-                }
-                let gap = leader::read_deployments(cluster, released, now).await?;
-                self.deployments = Some((Instant::now(), gap.clone()));
-                return Ok(gap);
-            }
+        let before = self.lapsed.take();
+        let evidence = leader::read_lease(cluster, now).await?;
+        if let Evidence::Gap(LeaderGap::Lapsed { renewed, .. }) = &evidence {
+            self.lapsed = Some(*renewed);
         }
-        Ok(None)
+        let is_first = matches!(evidence, Evidence::Gap(_)) && before != self.lapsed;
+        if is_first || matches!(evidence, Evidence::Served) {
+            self.forget_deployments();
+            return Ok(None);
+        }
+        if let Some((at, gap)) = &self.deployments
+            && at.elapsed() < SLOW_INTERVAL
+        {
+            return Ok(gap.clone());
+        }
+        let gap = match evidence {
+            Evidence::Served => None,
+            Evidence::Gap(gap) => leader::unless_left_over(cluster, gap, now).await,
+            Evidence::Undecided { released } => leader::read_deployments(cluster, released, now).await?,
+        };
+        self.deployments = Some((Instant::now(), gap.clone()));
+        Ok(gap)
     }
 }
 
