@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
 use crate::api::pod_reference::PodReference;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 
 /// The default of `spec.backoffLimit`.
@@ -43,6 +43,12 @@ pub fn failing(forecast: &Forecast, jobs: &[Job]) -> BTreeMap<Option<i64>, Vec<P
         }
     }
     failing
+}
+
+/// Whether one of these Jobs controls the pod.
+pub fn control(jobs: &[PodReference], pod: &DrainPod) -> bool {
+    let Some(owner) = pod::job(pod) else { return false };
+    jobs.iter().any(|job| job.namespace == pod::names(pod).namespace && job.name == owner.name)
 }
 
 /// The seconds after the cordon when a pod is evicted at the earliest, or 0; none if it is not.

@@ -403,3 +403,27 @@ fn a_pod_whose_template_names_the_node_returns_and_blocks_the_drain() {
         assert!(!planned(fields, kind, ReturningPods::Stay).is_blocked(), "{kind}");
     }
 }
+
+#[test]
+fn a_job_that_fails_creates_no_pod_on_the_same_node_again() {
+    for (limit, fails) in [(0, true), (6, false)] {
+        let mut migrate = (*pod("migrate-x7k2p", &none())).clone();
+        let managed = json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+        migrate.metadata.managed_fields = serde_json::from_value(managed).unwrap();
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "migrate", "uid": "m", "controller": true}]);
+        migrate.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        let namespace = migrate.metadata.namespace.clone();
+        let mut snapshot = snapshot(&["n1", "n2"], vec![migrate.into()]);
+        let job = json!({"metadata": {"namespace": namespace, "name": "migrate"},
+            "spec": {"backoffLimit": limit, "template": {}}});
+        snapshot.jobs = vec![serde_json::from_value(job).unwrap()];
+        let report = report(&["n1"], None, snapshot, &[]);
+        let text = shown(&report).join("\n");
+        assert_eq!(
+            (report.is_blocked(), text.contains("fails for good")),
+            (!fails, fails),
+            "{limit}: {text}"
+        );
+    }
+}

@@ -308,9 +308,11 @@ fn block_returning(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
     }
 }
 
-/// Pods that their owners create on the same node again block a drain, unless they may stay because they tolerate the cordon.
+/// Pods that their owners create on the same node again block a drain, unless they may stay because they tolerate the cordon. A Job
+/// that fails creates none.
 fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
     let Some(pods) = &snapshot.pods else { return };
+    let failing = failing_jobs::failing(forecast, &snapshot.jobs).remove(&None).unwrap_or_default();
     for expected in &mut forecast.pods {
         let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
         let stays = expected.returning == Some(ReturningPods::Stay);
@@ -318,6 +320,7 @@ fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
         if is_evicted
             && expected.is_replaced()
             && !stays
+            && !failing_jobs::control(&failing, &expected.pod)
             && pod.is_some_and(|pod| is_assigned_by_template(pod))
         {
             let drain_taint = Group::Medik8s.drain_taint();
