@@ -253,13 +253,15 @@ impl Words<'_> {
                 commands,
             );
         }
-        let mut advice = capitalized(&change);
-        if never.surge.is_some() {
-            advice = format!(
-                "{advice}; or add a node, or return one to service, and then let the Deployment replace its pods before they \
-                 leave (spec.drain.surge)"
-            );
-        }
+        // Without an outage first.
+        let advice = if never.surge.is_some() {
+            format!(
+                "Add a node, or return one to service, and then let the Deployment replace its pods before they leave \
+                 (spec.drain.surge); or {change}"
+            )
+        } else {
+            capitalized(&change)
+        };
         (format!("{advice}; or {stays}"), commands.into_iter().chain(stop).collect())
     }
 
