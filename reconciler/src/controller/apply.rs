@@ -17,7 +17,7 @@ use nm_shared::decide::decision::Decision;
 use nm_shared::decide::failed_write::{FailedWrite, WriteFailure, lease_denied};
 use nm_shared::decide::status_events::deleted_after_refusal;
 use nm_shared::decide::steps::DecisionStep;
-use nm_shared::drain::node_patch::{self, NodePatch};
+use nm_shared::drain::node_patch::{self, NodePatch, is_cordoned};
 use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::ownership::Adoption;
 use nm_shared::{GroupedMaintenance, NodeMaintenance, NodeMaintenanceStatus};
@@ -171,8 +171,12 @@ impl DecisionRun<'_> {
             }
             DecisionStep::PatchNode(patch) => {
                 let patched = patch_node(context, node, &patch).await;
-                self.node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
-                context.state.lock().evictions.begin_returns(node);
+                let patched = patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
+                // A node that is returned is left, and nothing counts there any more.
+                if is_cordoned(&patched, maintenance.group) {
+                    context.state.lock().evictions.begin_returns(node);
+                }
+                self.node = Some(patched);
             }
             DecisionStep::RecordReturn => {
                 context.state.lock().maintenances.memory(&uid, |known| known.has_returned = true);
