@@ -9,7 +9,7 @@ use nm_core::terminal::text::counted;
 
 use crate::decide::{NodeProgress, decide};
 use crate::observed::Observed;
-use crate::record::{Roll, Step};
+use crate::record::{Roll, RollNode, Step};
 use crate::unfinished::{UnfinishedNode, by_step, unfinished};
 
 /// What these planned nodes of a roll wait for, each in sentences: the window, the nodes that are under way, and those of earlier
@@ -43,7 +43,9 @@ pub fn waits(roll: &Roll, nodes: &[&str], now: Timestamp) -> BTreeMap<String, Ve
             1 => Some(String::from("1 node of an earlier wave starts before it.")),
             more => Some(format!("{} of earlier waves start before it.", counted(more, "node"))),
         };
-        let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty());
+        // Those who ask know of a drain that was started before its turn.
+        let is_early = roll.node(&own.node).is_some_and(RollNode::is_started_early);
+        let detail = Some(sentence(&own.detail)).filter(|_| !own.detail.is_empty() && !is_early);
         waits.extend(window.iter().chain(&under_way).cloned().chain(before).chain(detail));
     }
     waits
@@ -68,10 +70,13 @@ mod tests {
         let object = |(position, step): (usize, &str)| {
             let (step, status) = match step {
                 "Blocked" => ("Draining", running(40, &[("a", "m")])),
+                "Early" => ("Planned", running(40, &[])),
                 step => (step, json!({})),
             };
             let node = json!({"wave": position / 2, "position": position, "step": step, "since": now});
             let mut object = with_status(&format!("n{position}"), status);
+            object.spec.suspend =
+                step == "Planned" && object.status.as_ref().is_some_and(|status| !status.has_begun());
             object.metadata.labels = Some([(LABEL.to_owned(), "r".to_owned())].into());
             let annotations = [(SETTINGS, &settings), (NODE, &node), (STATE, &state)];
             let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_string()));
@@ -99,5 +104,11 @@ mod tests {
             ["Under way: n0, n1 (Draining). n0 is blocked."]
         );
         assert_eq!(waits_of(["Draining", planned, "Draining"], &night), [""; 0], "it is under way itself");
+        let early = [opens, "2 nodes of earlier waves start before it."];
+        assert_eq!(
+            waits_of([planned, planned, "Early"], &night),
+            early,
+            "somebody drains it before its turn"
+        );
     }
 }

@@ -272,7 +272,7 @@ fn the_other_nodes_of_a_halted_roll_have_the_commands_that_continue_it_once() {
     object.metadata.annotations = Some([(STATE.to_owned(), state)].into());
     let expected = format!(
         "\
-node/n2: Planned: starts when its turn in roll kernel comes
+node/n2: Planned: waits for its turn in roll kernel
 It is part of roll kernel.
 
 Roll kernel halted at 2026-01-02 03:04:05 UTC: node n1 is drained, and was not confirmed.

@@ -6,8 +6,8 @@ use std::env;
 use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::maintenance::roll::{Halt, HaltCause};
-use nm_core::maintenance::{State, node, roll_name};
+use nm_core::maintenance::roll::{self, Halt, HaltCause, Step};
+use nm_core::maintenance::{node, roll_name};
 use nm_roll::command::{kept_output, log_folder};
 use nm_roll::halted::{HaltedRoll, HaltingNode};
 use nm_roll::record::{ProbedHealth, Roll};
@@ -36,14 +36,14 @@ pub(crate) async fn probe(
     probed
 }
 
-/// What the nodes wait for that are planned in a roll, in sentences, as far as that is known.
+/// What the nodes wait for whose turn in a roll has not come, in sentences, as far as that is known.
 pub(crate) fn turns(
     explained: &[&NodeMaintenance],
     rolls: &Rolls,
     now: Timestamp,
 ) -> BTreeMap<String, Vec<String>> {
     let mut planned: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for object in explained.iter().filter(|object| State::of(object) == State::Planned) {
+    for object in explained.iter().filter(|object| roll::step(object) == Some(Step::Planned)) {
         if let Some(roll) = roll_name(object) {
             planned.entry(roll).or_default().push(node(object));
         }

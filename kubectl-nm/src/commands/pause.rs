@@ -95,8 +95,13 @@ pub(crate) async fn run(
     }
     for object in todo.iter().filter(|_| !pause) {
         if let Some(roll) = roll_name(object) {
+            let until = if State::of(object) == State::Planned {
+                ": it stays drained until its turn comes"
+            } else {
+                ""
+            };
             out.message_with_commands(&Line::new(format!(
-                "warning: node/{} is part of roll {roll}, whose gates and limit do not apply to it now; \
+                "warning: node/{} is part of roll {roll}, whose windows, gates and limit do not apply to it now{until}; \
                  `kubectl nm roll resume {roll}` continues the roll",
                 node(object)
             )));

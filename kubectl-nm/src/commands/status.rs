@@ -15,7 +15,7 @@ use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
 use nm_core::maintenance::change_lines::blocked_lines;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
-use nm_core::maintenance::roll::{RollRunners, halted_line, paused_line};
+use nm_core::maintenance::roll::{RollRunners, abandoned_line, halted_line, paused_line};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, drain_times_out,
@@ -23,7 +23,7 @@ use nm_core::maintenance::{
     waiting_pods,
 };
 use nm_core::plan::leader;
-use nm_core::terminal::command_context::{explain_command, shell_quoted};
+use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -117,10 +117,7 @@ pub(crate) async fn run(
                 out.message(&paused_line(roll, pause, cluster.flags()));
             }
             for roll in rolls.abandoned_of(&objects, Timestamp::now()) {
-                let status = format!("`kubectl nm roll status {}{}`", shell_quoted(roll), cluster.flags());
-                let what =
-                    format!("nobody runs roll {roll} now: {status} shows whether it continues by itself");
-                out.message(&Line::new(what));
+                out.message(&abandoned_line(roll, cluster.flags()));
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());

@@ -224,7 +224,10 @@ async fn a_node_that_somebody_has_drained_before_its_turn_stays_in_maintenance_w
     let message = halted(&cluster, "early", &nodes[..2], &["--run", "false"]).await;
     let node = nodes[..2].iter().find(|node| !message.contains(node.as_str())).unwrap();
     let resumed = plugin(&cluster, &["resume", node]).await.ok();
-    assert!(resumed.stderr.contains("whose gates and limit do not apply to it now"), "{resumed:?}");
+    assert!(
+        resumed.stderr.contains("whose windows, gates and limit do not apply to it now: it stays drained"),
+        "{resumed:?}"
+    );
     let _ = plugin(&cluster, &["watch", node, "--until", "drained"]).await.ok();
     let status = plugin(&cluster, &["roll", "status", "early"]).await.ok();
     assert!(status.stdout.contains("somebody has started its drain before its turn"), "{status:?}");
@@ -232,6 +235,7 @@ async fn a_node_that_somebody_has_drained_before_its_turn_stays_in_maintenance_w
     assert!(!aborted.stdout.contains("deleted"), "{aborted:?}");
     let stays = format!("node/{node} stays in maintenance: somebody has started its drain before its turn; ");
     assert!(aborted.stderr.contains(&stays), "{aborted:?}");
+    assert!(aborted.stdout.contains("roll early aborted: 2 nodes stay in maintenance\n"), "{aborted:?}");
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true));
     let _ = plugin(&cluster, &["roll", "abort", "early", "--return", "--yes"]).await.ok();
     until_gone(&cluster, node).await;

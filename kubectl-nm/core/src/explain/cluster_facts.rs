@@ -69,7 +69,7 @@ pub struct ClusterFacts {
     pub failed_jobs: BTreeMap<String, Vec<FailedJob>>,
     /// The nodes that have halted the rolls of explained maintenances.
     pub halted: BTreeMap<String, Node>,
-    /// What the explained nodes wait for that are planned in a roll, in sentences.
+    /// What the explained nodes wait for whose turn in a roll has not come, in sentences.
     pub turns: BTreeMap<String, Vec<String>>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,

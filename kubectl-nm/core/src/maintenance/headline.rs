@@ -391,7 +391,7 @@ mod tests {
             headline(&object).to_string()
         };
         let planned = of_roll(suspended("Pending", "Planned"), "Planned");
-        assert_eq!(planned, "Planned: starts when its turn in roll k2 comes");
+        assert_eq!(planned, "Planned: waits for its turn in roll k2");
         let acting = of_roll(json!({"phase": "Succeeded", "evictionPods": 3}), "Acting");
         assert_eq!(acting, "Drained: 3 pods gone; roll k2 has not started its action");
     }

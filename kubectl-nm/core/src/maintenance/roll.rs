@@ -248,6 +248,8 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
     let roll = roll_name(maintenance)?;
     let seen = parse::<SeenNode>(maintenance, NODE)?;
     let what = match seen.step {
+        // Somebody has started its drain before its turn.
+        Step::Planned => "has not come to the node",
         Step::Confirming => "needs a confirmation",
         Step::Acting if seen.step_action().is_none() => "has not started its action",
         Step::Acting if seen.has_failed() => "stopped because its action failed",
@@ -257,12 +259,7 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
         Step::Finishing => "has started its --after action",
         Step::Rejoining => "has not seen the node return",
         Step::Checking => "has not finished its checks",
-        Step::Planned
-        | Step::Preparing
-        | Step::Draining
-        | Step::Returning
-        | Step::Recovering
-        | Step::Soaking => return None,
+        Step::Preparing | Step::Draining | Step::Returning | Step::Recovering | Step::Soaking => return None,
     };
     Some(format!("roll {roll} {what}"))
 }
@@ -305,6 +302,15 @@ pub fn paused_line(roll: &str, pause: Option<&Pause>, flags: &str) -> Line {
         .and(format!(": no further node, command or Job is started; {resume} continues it"))
 }
 
+/// That nobody runs a roll, and the command that shows what becomes of it. `flags` are the connection flags of the command, each
+/// with a space before it.
+pub fn abandoned_line(roll: &str, flags: &str) -> Line {
+    let status = format!("`kubectl nm roll status {}{flags}`", shell_quoted(roll));
+    Line::default()
+        .with(Style::Bad, "nobody")
+        .and(format!(" runs roll {roll} now: {status} shows whether it continues by itself"))
+}
+
 /// Why a pod stays: what runs the action of a roll stays because the roll wants it so.
 pub fn stay_words(pod: &DrainPod, reason: StayReason) -> String {
     match pod.labels.get(ROLL_LABEL) {
@@ -324,10 +330,10 @@ pub fn paused_words(pause: Option<&Pause>, times: TimeStyle) -> String {
     )
 }
 
-/// What lets a planned maintenance begin: `starts when its turn in roll kernel comes`.
+/// What lets a planned maintenance begin: `waits for its turn in roll kernel`. The words are true even if nobody runs the roll.
 pub fn planned_begin(maintenance: &NodeMaintenance) -> String {
     match roll_name(maintenance) {
-        Some(roll) => format!("starts when its turn in roll {roll} comes"),
+        Some(roll) => format!("waits for its turn in roll {roll}"),
         None => String::from("starts when it is resumed"),
     }
 }

@@ -3,7 +3,7 @@
 //! `start --wait` and `stop --wait` report the progress towards a goal; `watch` prints a log. Nothing here does I/O other
 //! than printing, so that tests play whole waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
-use crate::maintenance::roll::{Halt, Pause, RollRunners, halted_line, paused_line};
+use crate::maintenance::roll::{Halt, Pause, RollRunners, abandoned_line, halted_line, paused_line};
 use crate::maintenance::{State, drain_result, headline, node, status, uid};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
@@ -55,6 +55,8 @@ pub struct WaitReporter<'a> {
     halts: BTreeMap<String, Halt>,
     /// The rolls of the watched nodes that are paused, as they were reported.
     pauses: BTreeMap<String, Option<Pause>>,
+    /// The rolls of the watched nodes that nobody runs, as they were reported.
+    abandoned: BTreeSet<String>,
     /// The maintenances whose nodes were deleted, where that is known.
     deleted_nodes: Option<&'a DeletedNodes>,
 }
@@ -72,6 +74,7 @@ impl<'a> WaitReporter<'a> {
             endings: BTreeMap::new(),
             halts: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
             deleted_nodes: None,
         }
     }
@@ -237,9 +240,8 @@ impl<'a> WaitReporter<'a> {
     /// Reports each roll of the watched nodes that has halted, or was paused, since the last change. Whoever stops a maintenance
     /// does not wait for its roll.
     fn report_rolls(&mut self) -> Result<(), Error> {
-        let is_stop = matches!(self.mode, ReportMode::Progress) && self.tracker.goal() == Some(Goal::Stopped);
         let cache = self.tracker.cache();
-        if is_stop || !cache.is_complete() {
+        if self.ends_maintenances() || !cache.is_complete() {
             return Ok(());
         }
         let rolls = RollRunners::of(cache.all().map(AsRef::as_ref));
@@ -259,6 +261,30 @@ impl<'a> WaitReporter<'a> {
         self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
         self.pauses = pauses.into_iter().map(|(roll, pause)| (roll.to_owned(), pause.cloned())).collect();
         Ok(())
+    }
+
+    /// Whether the command has stopped what it waits for. Nobody then waits for rolls.
+    fn ends_maintenances(&self) -> bool {
+        matches!(self.mode, ReportMode::Progress) && self.tracker.goal() == Some(Goal::Stopped)
+    }
+
+    /// Reports each roll of the watched nodes that nobody runs any more, or that somebody runs again. Nothing changes in the
+    /// cluster when a program stops.
+    fn report_abandoned(&mut self, rolls: &RollRunners, now: Timestamp) -> Result<(), Error> {
+        if self.ends_maintenances() {
+            return Ok(());
+        }
+        let abandoned = rolls.abandoned_of(self.tracker.cache().objects(), now);
+        let abandoned: BTreeSet<String> = abandoned.into_iter().map(str::to_owned).collect();
+        let mut lines: Vec<Line> =
+            abandoned.difference(&self.abandoned).map(|roll| abandoned_line(roll, self.flags)).collect();
+        let resumed = self.abandoned.difference(&abandoned).filter_map(|roll| {
+            let runner = rolls.last_runner(roll).filter(|_| rolls.is_run(roll, now))?;
+            Some(Line::new(format!("{} runs roll {roll}", runner.who)))
+        });
+        lines.extend(resumed);
+        self.abandoned = abandoned;
+        lines.into_iter().try_for_each(|line| self.line(line))
     }
 
     fn report_missing(&mut self) {
@@ -349,6 +375,7 @@ impl<'a> WaitReporter<'a> {
         }
         let now = Timestamp::now();
         let rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
+        self.report_abandoned(&rolls, now)?;
         let goal = self.tracker.goal();
         let reason = |object: &NodeMaintenance| {
             let reason = match goal {
@@ -423,40 +450,5 @@ pub fn timestamp(now: Timestamp) -> Line {
 mod tests;
 
 #[cfg(test)]
-mod log_tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::terminal::output::captured::output;
-    use crate::testing::objects::{listed, with_status};
-    use crate::watch::goal_tracker::ExitCondition;
-
-    #[test]
-    fn a_log_names_surges_that_take_long_and_counts_those_of_many_nodes() {
-        let surging = |node: &str| {
-            let pod = json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
-                "since": "2026-01-02T03:04:05Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}});
-            with_status(node, json!({"phase": "Running", "surgingPods": [pod]}))
-        };
-        let logged = |nodes: &[&str]| {
-            let (mut out, captured) = output();
-            let tracker = GoalTracker::new(Vec::new(), ExitCondition::Never);
-            let clock = || Timestamp::UNIX_EPOCH;
-            let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, "");
-            let all = listed(nodes.iter().map(|node| surging(node)));
-            for event in [LoopEvent::Watch(WatchUpdate::Change(all)), LoopEvent::Heartbeat] {
-                assert!(reporter.react(event).unwrap().is_continue());
-            }
-            captured.data().lines().last().unwrap().to_owned()
-        };
-        assert_eq!(
-            logged(&["n1"]),
-            "1970-01-01T00:00:00Z node/n1: surge of Deployment shop/web: 1 of its new pods is not Ready; \
-             `kubectl nm explain n1` shows why"
-        );
-        assert_eq!(
-            logged(&["n1", "n2", "n3", "n4"]),
-            "1970-01-01T00:00:00Z the surges of 4 nodes take long; `kubectl nm explain` shows why"
-        );
-    }
-}
+#[path = "wait_reporter_log_tests.rs"]
+mod log_tests;

@@ -15,7 +15,7 @@ fn noon() -> Timestamp {
     "2026-01-02T12:00:00.4Z".parse().unwrap()
 }
 
-fn versioned(version: u32, mut object: NodeMaintenance) -> NodeMaintenance {
+pub(super) fn versioned(version: u32, mut object: NodeMaintenance) -> NodeMaintenance {
     object.metadata.resource_version = Some(version.to_string());
     object
 }
@@ -25,11 +25,11 @@ fn change(change: WatchChange<NodeMaintenance>) -> LoopEvent {
 }
 
 /// A list of these objects, as a watch begins with.
-fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
+pub(super) fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
     vec![change(listed(objects))]
 }
 
-fn applied(version: u32, object: NodeMaintenance) -> LoopEvent {
+pub(super) fn applied(version: u32, object: NodeMaintenance) -> LoopEvent {
     change(WatchChange::Applied(Arc::new(versioned(version, object))))
 }
 
@@ -54,7 +54,7 @@ fn wait(goal: Goal, nodes: &[&str], events: Vec<LoopEvent>) -> (Option<Exit>, Ca
     (exit, captured)
 }
 
-fn watch(
+pub(super) fn watch(
     goal: Option<Goal>,
     nodes: &[&str],
     events: Vec<LoopEvent>,
@@ -355,20 +355,6 @@ fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
 }
 
 #[test]
-fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
-    let lost = Error::Refused { server: "https://c".into() };
-    let mut events = list(vec![requested("n1")]);
-    events.extend([
-        LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }),
-        LoopEvent::Watch(WatchUpdate::Live),
-    ]);
-    let (_, captured) = watch(None, &[], events);
-    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
-    assert!(messages[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{messages:?}");
-    assert_eq!(messages[1], "2026-01-02T12:00:00Z reconnected");
-}
-
-#[test]
 fn a_wait_for_a_stop_does_not_report_blocked_pods() {
     let was = || stopping(with_status("n1", running(40, &[("cart-0", "budget cart has 1")])));
     let mut events = list(vec![was()]);
@@ -493,7 +479,10 @@ fn a_wait_for_a_node_of_a_paused_roll_says_who_paused_it_and_how_it_continues() 
                   `kubectl nm roll resume kernel` continues it\n";
     assert_eq!(messages.matches(paused).count(), 1, "{messages}");
     let stalled =
-        "node/n1: the maintenance starts when its turn in roll kernel comes, which is paused by ada@laptop ";
+        "node/n1: the maintenance waits for its turn in roll kernel, which is paused by ada@laptop ";
     assert_eq!(messages.matches(stalled).count(), 1, "{messages}");
-    assert!(messages.ends_with("comes; `kubectl nm roll status kernel` shows how far it is\n"), "{messages}");
+    assert!(
+        messages.ends_with("kernel; `kubectl nm roll status kernel` shows how far it is\n"),
+        "{messages}"
+    );
 }

@@ -290,6 +290,11 @@ impl Model {
         is_listed && self.fleet.node_names().next().is_some()
     }
 
+    /// How many nodes the cluster has, if they are known.
+    pub(crate) fn node_count(&self) -> Option<usize> {
+        self.nodes_are_known().then(|| self.fleet.node_names().count())
+    }
+
     pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
         StartPlan::of(dialog.nodes.text(), &self.fleet, self.nodes_are_known())
             .with_reason(dialog.reason.text())

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::plan::leader::LeaderGap;
+use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
 
-use crate::message::Message;
+use crate::message::{Effect, Message};
+use crate::model::dialogs::start_preview::PlanRequest;
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{WatchKind, WatchState};
@@ -142,8 +144,25 @@ fn the_resume_dialog_reports_the_roll_whose_limits_do_not_apply_then() {
     type_in(&mut model, "w1-kernel");
     press(&mut model, KeyCode::Enter);
     press(&mut model, KeyCode::Char('p'));
-    let bypassed = "Nodes are part of roll kernel, whose gates and limit do not apply to";
+    let bypassed = "Nodes are part of roll kernel, whose windows, gates and limit do not apply to";
     assert_eq!(count(&model, bypassed), 1, "{}", text(&model));
+}
+
+#[test]
+fn the_resume_dialog_of_a_planned_node_shows_what_its_drain_harms() {
+    let mut model = with_rolls((120, 30), &["kernel"]);
+    let nodes = vec![Arc::new(NodeMetadata { name: String::from("w1-kernel"), ..NodeMetadata::default() })];
+    set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
+    send(&mut model, Message::Nodes(WatchChange::Listed(nodes)));
+    type_in(&mut model, "/w1-kernel");
+    press(&mut model, KeyCode::Enter);
+    let request = PlanRequest { nodes: vec![String::from("w1-kernel")], drain: None };
+    assert_eq!(press(&mut model, KeyCode::Char('p')), [Effect::Plan(request.clone())]);
+    assert_eq!(count(&model, "Plan: reading the cluster"), 1, "{}", text(&model));
+    let plan = vec![Line::new("The drain would do harm."), Line::new("never leaves: shop/solo-0")];
+    send(&mut model, Message::Planned { request, plan });
+    assert_eq!(count(&model, "never leaves: shop/solo-0"), 1, "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Esc), []);
 }
 
 #[test]

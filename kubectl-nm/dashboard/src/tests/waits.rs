@@ -57,11 +57,8 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
     for (state, is_run) in [(&run, true), (&left, false)] {
         let acting = of_roll("node-08", json!({"phase": "Succeeded"}), "Acting", Some(state));
         let shown = shown(vec![of_roll("node-09", planned(), "Planned", None), acting], 145, 24);
-        let why = if is_run {
-            "starts when its turn in roll k2 comes; run by ada@vm"
-        } else {
-            "nobody runs roll k2 now"
-        };
+        let why =
+            if is_run { "waits for its turn in roll k2; run by ada@vm" } else { "nobody runs roll k2 now" };
         let row = shown.lines().find(|line| line.contains("○ Planned  ")).unwrap();
         assert!(row.contains(why), "{row}\n{shown}");
         assert_eq!(shown.contains("run by ada@vm"), is_run, "{shown}");

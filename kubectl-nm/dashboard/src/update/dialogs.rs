@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nm_core::maintenance::node;
 use nm_shared::NodeMaintenance;
 
 use crate::config::action_table::Action;
 use crate::layout::is_small;
 use crate::message::{ClusterRequest, Effect};
+use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::model::text_field::Field;
 use crate::model::{Model, Page};
@@ -35,11 +36,15 @@ pub(super) fn open_stop(model: &mut Model) {
 
 /// Opens the dialog that pauses the open node's maintenance, the marked ones, or the selected one. If all of them are
 /// suspended, it resumes them.
-pub(super) fn open_pause(model: &mut Model) {
-    let Some(mut targets) = chosen(model, "pause") else { return };
+pub(super) fn open_pause(model: &mut Model) -> Option<Effect> {
+    let mut targets = chosen(model, "pause")?;
     let pause = targets.iter().any(|target| !target.spec.suspend);
     targets.retain(|target| target.spec.suspend != pause);
-    model.dialog = Some(Dialog::Pause(PauseDialog { targets, pause, count: Field::default() }));
+    let mut dialog =
+        PauseDialog { targets, pause, count: Field::default(), preview: StartPreview::default() };
+    let step = dialog.preview.follow(dialog.request(), model.node_count());
+    model.dialog = Some(Dialog::Pause(dialog));
+    step.map(requests::plan)
 }
 
 /// The maintenances that a key acts on, in the order of their nodes. If there is none, that is reported.
@@ -130,8 +135,12 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
 }
 
 fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Effect> {
+    let mut effect = None;
     match key.code {
-        KeyCode::Esc => return None,
+        KeyCode::Esc => return dialog.preview.is_pending().then_some(Effect::CancelPlan),
+        KeyCode::Char('p') if key.modifiers == KeyModifiers::CONTROL => {
+            effect = dialog.request().map(|request| requests::plan(dialog.preview.make(request)));
+        }
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.marked_mut().clear();
             let verb = if dialog.pause { "pausing" } else { "resuming" };
@@ -145,5 +154,5 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
         _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Pause(dialog));
-    None
+    effect
 }

@@ -98,7 +98,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Describe => return pod_actions::open_description(model),
         Action::Start => return dialogs::open_start(model),
         Action::Stop => dialogs::open_stop(model),
-        Action::Pause => dialogs::open_pause(model),
+        Action::Pause => return dialogs::open_pause(model),
         Action::Help => model.dialog = Some(Dialog::Help(0)),
         // Motions, and questions about a pod, were handled above.
         Action::Down

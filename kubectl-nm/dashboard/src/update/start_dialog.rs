@@ -6,17 +6,15 @@ use crate::message::{ClusterRequest, Effect};
 use crate::model::Model;
 use crate::model::dialogs::start_options::completion;
 use crate::model::dialogs::start_plan::StartPlan;
-use crate::model::dialogs::start_preview::PreviewStep;
 use crate::model::dialogs::{Dialog, StartDialog, StartField};
 use crate::update::requests;
 
 /// Shows the dialog as it is now, and follows what is typed with the plan.
 pub(super) fn show(model: &mut Model, mut dialog: StartDialog) -> Option<Effect> {
     let plan = model.start_plan(&dialog);
-    let nodes = model.nodes_are_known().then(|| model.fleet.node_names().count());
-    let step = dialog.preview.follow(plan.request(), nodes);
+    let step = dialog.preview.follow(plan.request(), model.node_count());
     model.dialog = Some(Dialog::Start(Box::new(dialog)));
-    step.map(effect)
+    step.map(requests::plan)
 }
 
 pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
@@ -27,7 +25,7 @@ pub(super) fn press(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -
         KeyCode::Char('p') if key.modifiers == KeyModifiers::CONTROL => {
             let step = plan.request().map(|request| dialog.preview.make(request));
             model.dialog = Some(Dialog::Start(Box::new(dialog)));
-            return step.map(effect);
+            return step.map(requests::plan);
         }
         KeyCode::Tab => match rest_of_option(&dialog) {
             Some(rest) => dialog.options.add(&rest),
@@ -63,11 +61,4 @@ fn begin(model: &mut Model, dialog: &StartDialog, plan: &StartPlan) -> Effect {
 fn rest_of_option(dialog: &StartDialog) -> Option<String> {
     let is_typed = dialog.focus == StartField::Options && dialog.options.is_at_end();
     completion(dialog.options.text()).filter(|_| is_typed)
-}
-
-fn effect(step: PreviewStep) -> Effect {
-    match step {
-        PreviewStep::Make(request) => Effect::Plan(request),
-        PreviewStep::Cancel => Effect::CancelPlan,
-    }
 }

@@ -14,6 +14,7 @@ use crate::config::key_map::KeyMap;
 use crate::layout::is_small;
 use crate::model::Model;
 use crate::model::dialogs::start_plan::StartPlan;
+use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed, plugin_command};
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::text_field::Field;
@@ -21,7 +22,7 @@ use crate::objects::node_metadata::NodeReadiness;
 use crate::view::action_dialogs::{pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
-use crate::view::start_dialog::{StartLines, start_lines};
+use crate::view::start_dialog::{StartLines, preview, start_lines};
 use crate::view::theme::{Glyphs, Tone};
 use crate::wrapping::wrap;
 
@@ -35,7 +36,12 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
         return;
     }
     // What is known of a start is longer than what other dialogs show.
-    let widest = if matches!(dialog, Dialog::Start(_)) { WIDEST_START } else { WIDEST };
+    let begins = match dialog {
+        Dialog::Start(_) => true,
+        Dialog::Pause(dialog) => dialog.preview != StartPreview::Nothing,
+        Dialog::Help(_) | Dialog::Stop(_) | Dialog::Pod(_) => false,
+    };
+    let widest = if begins { WIDEST_START } else { WIDEST };
     let width = area.width.saturating_sub(2).min(widest);
     let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
     let typed = typed_in(width, canvas.glyphs);
@@ -134,6 +140,7 @@ fn pause_lines(
     lines.extend(listed(
         dialog.targets.iter().map(|target| format!("  {}  {}", node(target), state_of(model, target))),
     ));
+    lines.extend(preview(model, &dialog.preview));
     lines.push(DialogLine::blank());
     if !dialog.pause {
         lines.extend(bypassed(dialog, &model.options.kubectl).map(|text| sentence(&text)));
@@ -231,8 +238,10 @@ fn rolls_of(targets: &[Arc<NodeMaintenance>]) -> Vec<String> {
 fn bypassed(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
     let names = rolls_of(&dialog.targets);
     let resume = nm_command(kubectl, &format!("roll resume {}", shell_quoted(names.first()?)));
+    let is_early = dialog.targets.iter().any(|target| State::of(target) == State::Planned);
+    let until = if is_early { ": they stay drained until their turn comes" } else { "" };
     Some(format!(
-        "Nodes are part of roll {}, whose gates and limit do not apply to them then. {resume} continues a roll",
+        "Nodes are part of roll {}, whose windows, gates and limit do not apply to them then{until}. {resume} continues a roll",
         first_names(&names)
     ))
 }

@@ -167,7 +167,7 @@ fn consequence(plan: &StartPlan, model: &Model) -> String {
     format!("{them} only planned: the scheduler prefers others, and {begin} starts the maintenance.")
 }
 
-fn preview(model: &Model, preview: &StartPreview) -> Vec<DialogLine> {
+pub(super) fn preview(model: &Model, preview: &StartPreview) -> Vec<DialogLine> {
     match preview {
         StartPreview::Nothing => Vec::new(),
         StartPreview::OnRequest => {

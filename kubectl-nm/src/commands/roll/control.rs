@@ -85,14 +85,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
     let (early, left): (Vec<&RollNode>, Vec<_>) = left.partition(|node| node.is_started_early());
     let finisher =
         if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
-    report_left(&roll, &finisher, &left, out)?;
-    for node in early.iter().map(|node| node.node()) {
-        out.message_with_commands(&Line::new(format!(
-            "node/{node} stays in maintenance: somebody has started its drain before its turn; `kubectl nm stop {}` returns it to \
-             service",
-            shell_quoted(node)
-        )));
-    }
+    report_left(&roll, &finisher, &left, &early, out)?;
     Ok(Exit::Done)
 }
 
@@ -121,22 +114,48 @@ async fn find_finisher(roll: &Roll, record: &RollRecord, cluster: &Cluster) -> F
     finisher(roll, record, runner, job.as_ref(), Timestamp::now())
 }
 
-/// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has started.
-fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut Output) -> Result<(), Error> {
+/// Reports that a roll is aborted, and what becomes of the nodes whose command or Job has started, and of those whose drain
+/// somebody has started `early`, before their turn.
+fn report_left(
+    roll: &Roll,
+    finisher: &Finisher,
+    left: &[&RollNode],
+    early: &[&RollNode],
+    out: &mut Output,
+) -> Result<(), Error> {
     let name = roll.name.as_str();
     let aborted = Line::new(format!("roll {name} ")).with(Style::Good, "aborted");
-    if left.is_empty() {
-        return Ok(out.data(&aborted)?);
-    }
-    let (stay, it) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
-    let nodes = counted(left.len(), "node");
+    let stay = |count: usize| {
+        format!("{} {} in maintenance", counted(count, "node"), if count == 1 { "stays" } else { "stay" })
+    };
     out.data(&aborted.and(match finisher {
-        Finisher::Known(who) => format!(": {who} finishes {nodes}, and returns {it} to service"),
-        Finisher::Perhaps(who) => {
-            format!(": {nodes} {stay} in maintenance, unless {who} still runs the roll")
+        _ if left.is_empty() && early.is_empty() => String::new(),
+        Finisher::Known(who) => {
+            let it = if left.len() == 1 { "it" } else { "them" };
+            format!(": {who} finishes {}, and returns {it} to service", counted(left.len(), "node"))
         }
-        Finisher::Nobody => format!(": {nodes} {stay} in maintenance"),
+        Finisher::Perhaps(who) => {
+            format!(": {}, unless {who} still runs the roll", stay(left.len() + early.len()))
+        }
+        Finisher::Nobody => format!(": {}", stay(left.len() + early.len())),
     }))?;
+    for node in early.iter().map(|node| node.node()) {
+        out.message_with_commands(&Line::new(format!(
+            "node/{node} stays in maintenance: somebody has started its drain before its turn; `kubectl nm stop {}` returns it to \
+             service",
+            shell_quoted(node)
+        )));
+    }
+    if !left.is_empty() {
+        report_begun(roll, finisher, left, out);
+    }
+    Ok(())
+}
+
+/// Reports what has begun on the nodes of an aborted roll, and what continues it or returns them.
+fn report_begun(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut Output) {
+    let name = roll.name.as_str();
+    let it = if left.len() == 1 { "it" } else { "them" };
     for node in left {
         let (name, step) = (node.node(), node.record.step.word());
         out.message(&Line::new(format!("node/{name} ({step}): {}", begun(node, roll))));
@@ -164,7 +183,6 @@ fn report_left(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut O
         }
     };
     out.hint(&hint);
-    Ok(())
 }
 
 /// Why an aborted roll does not just return a node to service.
@@ -244,7 +262,7 @@ mod tests {
         let is_left = |node: &&RollNode| left.contains(&node.node());
         let (mut out, captured) = output();
         let left: Vec<&RollNode> = roll.nodes.iter().filter(is_left).collect();
-        report_left(&roll, finisher, &left, &mut out).unwrap();
+        report_left(&roll, finisher, &left, &[], &mut out).unwrap();
         (captured.data(), captured.messages())
     }
 
@@ -289,10 +307,10 @@ mod tests {
         object.metadata.annotations = Some(annotations.map(|(key, text)| (key.to_owned(), text)).into());
         let roll = Roll::find("r", &[Arc::new(object)]).unwrap().unwrap();
         let (mut out, captured) = output();
-        report_left(&roll, &Finisher::Nobody, &[&roll.nodes[0]], &mut out).unwrap();
+        report_left(&roll, &Finisher::Nobody, &[&roll.nodes[0]], &[], &mut out).unwrap();
         let messages = captured.messages();
         let (mut out, known) = output();
-        report_left(&roll, &Finisher::Known("ada".into()), &[&roll.nodes[0]], &mut out).unwrap();
+        report_left(&roll, &Finisher::Known("ada".into()), &[&roll.nodes[0]], &[], &mut out).unwrap();
         let still =
             "hint: the roll still drains n1, and runs its command or its Job; `kubectl nm roll watch r`";
         assert!(known.messages().contains(still), "{}", known.messages());

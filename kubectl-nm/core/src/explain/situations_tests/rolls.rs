@@ -376,6 +376,25 @@ fn a_planned_node_says_what_it_waits_for_while_somebody_runs_its_roll() {
 }
 
 #[test]
+fn a_node_that_somebody_drained_before_its_turn_says_until_when_it_stays() {
+    let opens = "The window opens at Sat 03 Jan 22:00 CET.";
+    let paused = edited(at_work(), "/paused", json!(true));
+    for (state, why) in [(at_work(), opens), (paused, "Roll par is paused.")] {
+        let own = at_step("Planned", maintenance("n1", drained(), Some(&state)));
+        let mut facts = ClusterFacts::of_maintenances([&own]);
+        if why == opens {
+            facts.turns.insert("n1".to_owned(), vec![opens.to_owned()]);
+        }
+        let [cause] = <[Cause; 1]>::try_from(explained(&own, &facts)).unwrap();
+        let early = "Somebody started the drain before its turn in roll par: the node stays drained until its turn comes.";
+        assert_eq!((cause.what.as_slice(), cause.passes()), (names(&[early, why]).as_slice(), true));
+        assert_eq!(cause.commands, [STATUS, "kubectl nm stop n1"]);
+        let result = crate::maintenance::headline(&own).to_string();
+        assert!(result.ends_with("; roll par has not come to the node"), "{result}");
+    }
+}
+
+#[test]
 fn a_node_that_its_roll_checks_names_what_is_not_healthy_yet_and_why() {
     let waits = |step: &str, runner: bool| {
         let mut state = if runner { at_work() } else { halted() };

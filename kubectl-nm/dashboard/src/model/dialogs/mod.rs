@@ -8,12 +8,12 @@ pub(crate) mod start_preview;
 use std::sync::Arc;
 
 use nm_core::maintenance::ending::is_of_medik8s_operator;
-use nm_core::maintenance::node;
+use nm_core::maintenance::{node, status};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
 use crate::model::dialogs::pod_dialog::PodDialog;
-use crate::model::dialogs::start_preview::StartPreview;
+use crate::model::dialogs::start_preview::{PlanRequest, StartPreview};
 use crate::model::text_field::Field;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,15 @@ pub(crate) enum Dialog {
 }
 
 impl Dialog {
+    /// The plan that it shows.
+    pub(crate) fn preview(&mut self) -> Option<&mut StartPreview> {
+        match self {
+            Self::Start(dialog) => Some(&mut dialog.preview),
+            Self::Pause(dialog) => Some(&mut dialog.preview),
+            Self::Help(_) | Self::Stop(_) | Self::Pod(_) => None,
+        }
+    }
+
     /// The field that is typed in, and that a text can be pasted into.
     pub(crate) fn field(&mut self) -> Option<&mut Field> {
         match self {
@@ -115,6 +124,17 @@ pub(crate) struct PauseDialog {
     /// Whether they are paused, and not resumed.
     pub(crate) pause: bool,
     pub(crate) count: Field,
+    /// What the drains harm that begin: those of planned maintenances.
+    pub(crate) preview: StartPreview,
+}
+
+impl PauseDialog {
+    /// What the preview is about; none if no drain begins.
+    pub(crate) fn request(&self) -> Option<PlanRequest> {
+        let begins = self.targets.iter().filter(|target| !self.pause && !status(target).has_begun());
+        let nodes: Vec<String> = begins.map(|target| node(target).to_owned()).collect();
+        (!nodes.is_empty()).then_some(PlanRequest { nodes, drain: None })
+    }
 }
 
 /// The command of the plugin for these maintenances. `kubectl` is kubectl with the connection flags.

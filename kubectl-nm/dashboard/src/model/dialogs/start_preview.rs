@@ -1,4 +1,4 @@
-//! The plan of the start dialog, as it is typed.
+//! The plan of the drains that a dialog begins, as it is typed.
 
 use nm_core::terminal::text::Line;
 use nm_shared::DrainSpec;

@@ -1,0 +1,95 @@
+//! The log of a watch.
+
+use serde_json::{Value, json};
+
+use super::tests::{applied, list, versioned, watch};
+use super::*;
+use crate::maintenance::roll::STATE;
+use crate::terminal::output::captured::output;
+use crate::testing::objects::{listed, requested, with_status};
+use crate::watch::goal_tracker::ExitCondition;
+
+#[test]
+fn a_log_names_surges_that_take_long_and_counts_those_of_many_nodes() {
+    let surging = |node: &str| {
+        let pod = json!({"namespace": "shop", "name": "web-x", "deployment": "web", "restarted": true,
+            "since": "2026-01-02T03:04:05Z", "replacement": {"name": "web-y", "node": "n2", "ready": false}});
+        with_status(node, json!({"phase": "Running", "surgingPods": [pod]}))
+    };
+    let logged = |nodes: &[&str]| {
+        let (mut out, captured) = output();
+        let tracker = GoalTracker::new(Vec::new(), ExitCondition::Never);
+        let clock = || Timestamp::UNIX_EPOCH;
+        let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, "");
+        let all = listed(nodes.iter().map(|node| surging(node)));
+        for event in [LoopEvent::Watch(WatchUpdate::Change(all)), LoopEvent::Heartbeat] {
+            assert!(reporter.react(event).unwrap().is_continue());
+        }
+        captured.data().lines().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        logged(&["n1"]),
+        "1970-01-01T00:00:00Z node/n1: surge of Deployment shop/web: 1 of its new pods is not Ready; \
+         `kubectl nm explain n1` shows why"
+    );
+    assert_eq!(
+        logged(&["n1", "n2", "n3", "n4"]),
+        "1970-01-01T00:00:00Z the surges of 4 nodes take long; `kubectl nm explain` shows why"
+    );
+}
+
+#[test]
+fn a_log_says_once_that_nobody_runs_a_roll_and_once_that_somebody_runs_it_again() {
+    let of_roll = |version: u32, runner: &Value| {
+        let planned = json!([{"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut object =
+            versioned(version, with_status("n1", json!({"phase": "Pending", "conditions": planned})));
+        object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+        let state = json!({"revision": version, "runner": runner}).to_string();
+        object.metadata.annotations = Some([(STATE.to_owned(), state)].into());
+        object
+    };
+    let runner = |at: Timestamp| json!({"id": "x", "who": "ada@vm", "at": at});
+    let (silent, live) = (runner(Timestamp::UNIX_EPOCH), runner(Timestamp::now()));
+    let (mut out, captured) = output();
+    let clock = || Timestamp::UNIX_EPOCH;
+    let tracker = GoalTracker::new(vec![String::from("n1")], ExitCondition::Never);
+    let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, " --context=c");
+    for event in [
+        LoopEvent::Watch(WatchUpdate::Change(listed([of_roll(1, &silent)]))),
+        LoopEvent::Heartbeat,
+        LoopEvent::Heartbeat,
+        applied(2, of_roll(2, &live)),
+        LoopEvent::Heartbeat,
+        LoopEvent::Heartbeat,
+    ] {
+        assert!(reporter.react(event).unwrap().is_continue());
+    }
+    let logged = captured.data();
+    let of_rolls: Vec<&str> = logged.lines().filter(|line| line.contains(" roll k2")).collect();
+    assert_eq!(
+        of_rolls,
+        [
+            "1970-01-01T00:00:00Z n1 Planned: waits for its turn in roll k2",
+            "1970-01-01T00:00:00Z nobody runs roll k2 now: `kubectl nm roll status k2 --context=c` shows whether it continues \
+             by itself",
+            "1970-01-01T00:00:00Z ada@vm runs roll k2",
+        ],
+        "{logged}"
+    );
+}
+
+#[test]
+fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
+    let lost = Error::Refused { server: "https://c".into() };
+    let mut events = list(vec![requested("n1")]);
+    events.extend([
+        LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }),
+        LoopEvent::Watch(WatchUpdate::Live),
+    ]);
+    let (_, captured) = watch(None, &[], events);
+    let messages: Vec<String> = captured.messages().lines().map(str::to_owned).collect();
+    assert!(messages[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{messages:?}");
+    assert_eq!(messages[1], "2026-01-02T12:00:00Z reconnected");
+}
