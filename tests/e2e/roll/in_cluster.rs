@@ -147,6 +147,7 @@ async fn a_roll_in_the_cluster_also_drains_the_node_of_its_own_pod() {
         for flags in [&[][..], &["-f"]] {
             let log = plugin(&cluster, &[&["roll", "logs", "own"], flags].concat()).await.ok();
             assert_eq!(log.stdout.matches(&format!("Done ({all} of {all} nodes)")).count(), 1, "{log:?}");
+            assert_eq!(log.stderr, "The log of an earlier pod was deleted with the pod.\n");
         }
     }
 }

@@ -57,8 +57,11 @@ async fn print_new(
     if found.is_none() && printed.is_empty() {
         return Err(RollError::NoRunnerJob(name.to_owned()).into());
     }
-    let has_ended = found.is_none_or(|job| runner_job::has_ended(&job));
+    let has_ended = found.as_ref().is_none_or(runner_job::has_ended);
     let mut pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await?;
+    if let Some(missing) = found.filter(|_| printed.is_empty()).and_then(|job| missing(&job, &pods)) {
+        out.message(&Line::new(missing));
+    }
     pods.retain(is_started);
     pods.sort_by(|one, other| text(one, "creationTimestamp").cmp(text(other, "creationTimestamp")));
     if pods.is_empty() && (has_ended || !args.follow) {
@@ -84,6 +87,17 @@ async fn print_new(
     Ok(has_ended)
 }
 
+/// That pods of the Job do not exist any more whose lines are therefore missing.
+fn missing(job: &Value, pods: &[Value]) -> Option<String> {
+    let failed = job["status"]["failed"].as_u64().and_then(|failed| usize::try_from(failed).ok())?;
+    let listed = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").count();
+    match failed.checked_sub(listed)? {
+        0 => None,
+        1 => Some(String::from("The log of an earlier pod was deleted with the pod.")),
+        more => Some(format!("The logs of {more} earlier pods were deleted with the pods.")),
+    }
+}
+
 /// Whether the containers of a pod have run.
 fn is_started(pod: &Value) -> bool {
     pod["status"]["phase"].as_str().is_some_and(|phase| phase != "Pending")
@@ -91,4 +105,24 @@ fn is_started(pod: &Value) -> bool {
 
 fn text<'a>(pod: &'a Value, field: &str) -> &'a str {
     pod["metadata"][field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_were_deleted_with_their_logs_are_counted() {
+        let pods = ["Failed", "Running"].map(|phase| json!({"status": {"phase": phase}}));
+        for (failed, expected) in [
+            (json!(null), None),
+            (json!(1), None),
+            (json!(2), Some("The log of an earlier pod was deleted with the pod.")),
+            (json!(3), Some("The logs of 2 earlier pods were deleted with the pods.")),
+        ] {
+            assert_eq!(missing(&json!({"status": {"failed": failed}}), &pods).as_deref(), expected);
+        }
+    }
 }
