@@ -33,6 +33,7 @@ const LAYERS: [(&str, &[&[&str]]); 7] = [
             &["error"],
             &["client", "format"],
             &["maintenance", "redact"],
+            &["leader"],
             &["interaction", "plan"],
             &["watch"],
             &["explain"],

@@ -10,8 +10,8 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages};
+use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::roll::RollRunners;
-use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 

@@ -13,6 +13,7 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{self, DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
+use nm_core::leader::gap;
 use nm_core::maintenance::change_lines::blocked_lines;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
 use nm_core::maintenance::roll::{RollRunners, abandoned_line, halted_line, paused_line};
@@ -22,7 +23,6 @@ use nm_core::maintenance::{
     error_without_details, node, pending_pods, percent_gone, reason, roll_name, status, timeout_words,
     waiting_pods,
 };
-use nm_core::plan::leader;
 use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
@@ -121,7 +121,7 @@ pub(crate) async fn run(
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());
-                let warning = leader::warning(cluster, objects.iter().any(is_requested));
+                let warning = gap::warning(cluster, objects.iter().any(is_requested));
                 if let Some(warning) = progress::during(out, message, Box::pin(warning)).await {
                     out.message(&warning);
                 }

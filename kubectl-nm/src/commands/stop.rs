@@ -15,9 +15,9 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
+use nm_core::leader::gap;
 use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
 use nm_core::maintenance::{name_unless_node, node, purpose, purpose_words, status};
-use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
@@ -153,7 +153,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     // A wait says it by itself.
     if !targets.is_empty() && !args.wait {
         let message = || format!("asking {} who leads", cluster.server());
-        let warning = progress::during(out, message, Box::pin(leader::warning(cluster, false))).await;
+        let warning = progress::during(out, message, Box::pin(gap::warning(cluster, false))).await;
         if let Some(warning) = warning {
             out.message_with_commands(&warning);
         }

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::client::webhook_probe::ProbeResult;
-use nm_core::maintenance::Leadership;
+use nm_core::leader::Leadership;
 use nm_core::terminal::command_context;
 use nm_core::terminal::docs_url::docs_url;
 use nm_core::terminal::text::counted;

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::error::Error;
-use nm_core::maintenance::{Leadership, Reconcilers};
+use nm_core::leader::{Leadership, Reconcilers};
 use nm_shared::cluster::leader_lease::{self, LeaderLeaseState, NAME};
 use serde_json::json;
 use tokio::time::{Instant, sleep};

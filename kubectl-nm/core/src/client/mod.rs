@@ -9,5 +9,6 @@ pub mod objects;
 pub mod pod_problem;
 pub mod reconciler_deployment;
 pub(crate) mod reconciler_grants;
+pub mod unread;
 pub mod watch_stream;
 pub mod webhook_probe;

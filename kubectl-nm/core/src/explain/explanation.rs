@@ -29,10 +29,11 @@ use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::explain::roll_causes::{left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
+use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
-    Leadership, ROLLS_NAMESPACE, Reconcilers, State, attached_volumes, blocked_count, blocked_pods,
-    condition, has_timed_out, hold, is_held_by_hooks, kept_by_roll, node, reason, status, timeout_seconds,
+    ROLLS_NAMESPACE, State, attached_volumes, blocked_count, blocked_pods, condition, has_timed_out, hold,
+    is_held_by_hooks, kept_by_roll, node, reason, status, timeout_seconds,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 

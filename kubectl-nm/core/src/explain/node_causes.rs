@@ -16,11 +16,12 @@ use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::remedy;
 use crate::explain::roll_causes::{kept, offer_skip, roll_command};
+use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::roll::RollStanding;
 use crate::maintenance::{
-    Leadership, PICKUP_TIMEOUT, Reconcilers, State, condition, degraded, error_without_details,
-    has_timed_out, hold, kept_by_roll, node, pending_pods, reason, roll_hook_owner, roll_name, status,
-    time_limit_end, timeout_seconds, timeout_words,
+    PICKUP_TIMEOUT, State, condition, degraded, error_without_details, has_timed_out, hold, kept_by_roll,
+    node, pending_pods, reason, roll_hook_owner, roll_name, status, time_limit_end, timeout_seconds,
+    timeout_words,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 

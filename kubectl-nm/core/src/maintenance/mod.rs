@@ -12,7 +12,6 @@ pub mod ending;
 pub(crate) mod fields;
 pub mod headline;
 pub(crate) mod node_in_service;
-pub(crate) mod reconcilers;
 pub mod roll;
 pub mod roll_job;
 pub mod slow_surge;
@@ -31,5 +30,4 @@ pub use headline::{
     headline, hold, hooks_before_eviction, hooks_removed, is_ending, is_held_by_hooks, kept_by_roll,
     percent_gone, pods_gone, pods_in_all, reason, stop_progress, time_limit_end, timeout_words,
 };
-pub use reconcilers::{Leadership, Reconcilers};
 pub use state::State;

@@ -28,13 +28,13 @@ use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
 use crate::client::reconciler_deployment::{EXTERNAL_ETCD, LABEL_SELECTOR, SettingValue};
 use crate::client::reconciler_grants;
+use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
 use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
-use crate::plan::unread::Unread;
 
 /// How many volume claims are read one by one. Of more, all of the cluster are listed.
 const MAX_CLAIMS: usize = 64;

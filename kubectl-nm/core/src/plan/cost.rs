@@ -12,14 +12,14 @@ use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 
 use crate::client::cluster::Cluster;
+use crate::client::unread::{Unread, UnreadReason};
+use crate::leader::gap;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::harm::{self, Harm, harms};
-use crate::plan::leader;
 use crate::plan::planning::{Planning, PodKind};
 use crate::plan::report::PlanReport;
 use crate::plan::slow_pods::SlowPods;
 use crate::plan::time_limit::TimeLimit;
-use crate::plan::unread::{Unread, UnreadReason};
 use crate::terminal::text::{Line, Style, counted};
 
 /// How long a question waits for the plan.
@@ -86,7 +86,7 @@ pub async fn assess(
 ) -> DrainCost {
     let limit = TimeLimit::new(limit);
     let (leader, plan) =
-        tokio::join!(limit.wait(leader::gap(cluster, now)), plan(nodes, drain, cluster, now, limit));
+        tokio::join!(limit.wait(gap::read(cluster, now)), plan(nodes, drain, cluster, now, limit));
     let (gap, mut unknown) = match leader {
         Ok(Ok(gap)) => (gap, Vec::new()),
         Ok(Err(unread)) => (None, vec![unread]),

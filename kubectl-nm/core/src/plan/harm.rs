@@ -15,9 +15,9 @@ use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
+use crate::leader::gap::LeaderGap;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::failing_jobs::FailingJobs;
-use crate::plan::leader::LeaderGap;
 use crate::plan::report::PlanReport;
 use crate::terminal::text::{Line, Style, counted, first_names};
 

@@ -14,6 +14,7 @@ use nm_shared::{DrainSpec, Grant};
 
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_grants;
+use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
@@ -21,7 +22,6 @@ use crate::plan::pods_elsewhere::OWN_LABELS;
 use crate::plan::report::{PlanReport, drained_at_once, preview, wants_deletion};
 use crate::plan::surge_workloads;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
-use crate::plan::unread::Unread;
 
 /// How many evictions a question tries at most.
 const MAX_SAMPLES: usize = 200;

@@ -27,6 +27,7 @@ use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, P
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference, ReturningPods};
 
+use crate::client::unread::Unread;
 use crate::maintenance::node_in_service::ready;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
@@ -37,7 +38,6 @@ use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_workload;
 use crate::plan::slow_pods::SlowPods;
-use crate::plan::unread::Unread;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
 

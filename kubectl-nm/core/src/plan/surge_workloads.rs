@@ -16,9 +16,9 @@ use nm_shared::drain::surge::{
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
+use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
-use crate::plan::unread::Unread;
 
 /// The `ReplicaSet`s of the pods that may be replaced first, with their Deployments. What the user may not read is added to
 /// what is unknown.

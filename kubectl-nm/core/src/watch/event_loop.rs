@@ -12,7 +12,7 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::watch::leader_check::LeaderChange;
+use crate::leader::changes::LeaderChange;
 
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 

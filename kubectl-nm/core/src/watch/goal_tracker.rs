@@ -11,10 +11,10 @@ use nm_shared::NodeMaintenance;
 use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::leader::changes::LeaderNeed;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{State, has_timed_out, node, status, uid};
-use crate::watch::leader_check::LeaderNeed;
 
 /// What a maintenance has to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

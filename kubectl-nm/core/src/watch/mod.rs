@@ -7,7 +7,6 @@ pub mod deleted_nodes;
 pub mod event_loop;
 pub mod exit_summary;
 pub mod goal_tracker;
-pub mod leader_check;
 pub mod ndjson;
 mod stall;
 pub mod wait_reporter;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::leader::changes::LeaderNeed;
 use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
 use crate::maintenance::{State, attached_volumes, node, percent_gone, status, uid};
 use crate::terminal::output::Output;
@@ -21,7 +22,6 @@ use crate::terminal::text::Line;
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
-use crate::watch::leader_check::LeaderNeed;
 
 const RECORD_VERSION: u8 = 1;
 

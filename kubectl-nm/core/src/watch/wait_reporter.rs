@@ -13,6 +13,7 @@ use crate::args::duration;
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::leader::changes::LeaderNeed;
 use crate::maintenance::change_lines::{LineDetail, lines};
 use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::roll::{Halt, Pause, RollRunners, abandoned_line, halted_line, paused_line};
@@ -23,7 +24,6 @@ use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
-use crate::watch::leader_check::LeaderNeed;
 use crate::watch::stall::{slow_surge, stall_reason};
 
 /// With more nodes than this, a sign of life counts them.

@@ -2,9 +2,9 @@
 
 use nm_core::args::duration::age;
 use nm_core::explain::cause::capitalized;
+use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::roll::Halt;
 use nm_core::maintenance::{State, roll_name};
-use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
 

@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::attached_volumes;
-use nm_core::plan::leader::LeaderGap;
 use nm_core::terminal::text::counted;
 use nm_core::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 use nm_shared::{AttachedVolume, NodeMaintenance};

@@ -2,7 +2,8 @@
 
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::all_causes;
-use nm_core::maintenance::{Reconcilers, headline};
+use nm_core::leader::Reconcilers;
+use nm_core::maintenance::headline;
 
 use crate::roll::model::RollModel;
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nm_core::client::cluster::Cluster;
-use nm_core::plan::leader_reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
+use nm_core::leader::reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::plan::leader::LeaderGap;
+use nm_core::leader::gap::LeaderGap;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use nm_core::explain::cluster_facts::ClusterFacts;
+use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::ROLL_LABEL;
-use nm_core::plan::leader::LeaderGap;
 use nm_roll::decide::RollState;
 use nm_roll::record::{NodeRecord, Roll, RollNode, RollRecord, STATE, Step, annotation};
 use nm_roll::view::RollView;

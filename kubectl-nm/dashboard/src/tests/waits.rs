@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::plan::leader::LeaderGap;
+use nm_core::leader::gap::LeaderGap;
 use nm_shared::NodeMaintenance;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

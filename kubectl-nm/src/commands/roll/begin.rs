@@ -14,13 +14,13 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
+use nm_core::leader::gap;
 use nm_core::maintenance::roll::RollStanding;
 use nm_core::maintenance::start::{self, Started};
 use nm_core::maintenance::uid;
 use nm_core::plan::cluster_snapshot::ClusterSnapshot;
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::plan::harm::{self, Harm, harms};
-use nm_core::plan::leader;
 use nm_core::plan::planning::Planning;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
@@ -354,7 +354,7 @@ async fn lines_about_harms(forecasts: &RollForecast, args: &BeginArgs, cluster: 
         |harms: &[Harm]| -> Vec<Harm> { harms.iter().filter(|harm| !is_listed(harm)).cloned().collect() };
     let mut lines: Vec<Line> = Vec::new();
     // Where this is not known, it is not said: the gates of the roll wait for a reconciler.
-    if let Ok(Some(gap)) = leader::gap(cluster, Timestamp::now()).await {
+    if let Ok(Some(gap)) = gap::read(cluster, Timestamp::now()).await {
         lines.push(Harm::NobodyLeads(gap).line());
     }
     if args.dry_run {

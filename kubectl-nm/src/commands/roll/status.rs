@@ -13,14 +13,14 @@ use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::format::{DataFormat, OutputFormat, list};
 use nm_core::interaction::progress;
+use nm_core::leader::changes::LeaderNeed;
+use nm_core::leader::gap;
 use nm_core::maintenance::roll::paused_words;
 use nm_core::maintenance::roll_job::RollJob;
-use nm_core::plan::leader;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::table;
 use nm_core::terminal::text::{Line, Style, counted};
-use nm_core::watch::leader_check::LeaderNeed;
 use nm_roll::by_now::{ByNow, halted_words};
 use nm_roll::decide::{NodeProgress, decide};
 use nm_roll::error::RollError;
@@ -109,7 +109,7 @@ async fn warn_of_leader(name: Option<&str>, all: &[NodeMaintenance], cluster: &C
         return;
     }
     let message = || format!("asking {} who leads", cluster.server());
-    let warning = Box::pin(leader::warning(cluster, need == LeaderNeed::ToBegin));
+    let warning = Box::pin(gap::warning(cluster, need == LeaderNeed::ToBegin));
     if let Some(warning) = progress::during(out, message, warning).await {
         out.message(&warning);
     }

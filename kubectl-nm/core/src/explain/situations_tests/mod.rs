@@ -16,7 +16,7 @@ use crate::explain::explanation::causes;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::explain::unsatisfiable_budget::deployments;
-use crate::maintenance::Reconcilers;
+use crate::leader::Reconcilers;
 use crate::testing::objects::with_status;
 
 mod beyond_the_table;

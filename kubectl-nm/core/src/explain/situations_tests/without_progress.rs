@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::maintenance::Leadership;
+use crate::leader::Leadership;
 use crate::testing::objects::timed_out;
 
 #[test]

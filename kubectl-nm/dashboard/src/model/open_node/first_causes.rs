@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
-use nm_core::maintenance::{Leadership, Reconcilers};
+use nm_core::leader::{Leadership, Reconcilers};
 use nm_shared::NodeMaintenance;
 
 use crate::objects::node_pod::PodId;

@@ -1,4 +1,4 @@
-//! Whether anything serves maintenances, for what is said before one begins.
+//! Whether anything serves maintenances.
 //!
 //! In most clusters that is one request: the lease of the leader. Its times come from the leader's clock, which may differ
 //! from the local one, so the times are stated and not only the conclusion.
@@ -16,9 +16,10 @@ use tokio::time::timeout;
 
 use crate::client::cluster::Cluster;
 use crate::client::reconciler_deployment::{LABEL_SELECTOR, OTHER_OPERATOR};
+use crate::client::unread::Unread;
 use crate::error::Error;
-use crate::maintenance::{Leadership, status};
-use crate::plan::unread::Unread;
+use crate::leader::reconcilers::Leadership;
+use crate::maintenance::status;
 use crate::terminal::text::{Line, Style};
 
 const LEASES: &str = "leases.coordination.k8s.io";
@@ -60,7 +61,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The warning that nobody leads. Where this is not known, it is not said. A reconciler without leader election has no lease, so
 /// that none seems to be installed counts only if `nothing_is_done`: a maintenance that such a reconciler would have begun.
 pub async fn warning(cluster: &Cluster, nothing_is_done: bool) -> Option<Line> {
-    let gap = timeout(MAX_WAIT, gap(cluster, Timestamp::now())).await.ok()?.ok()??;
+    let gap = timeout(MAX_WAIT, read(cluster, Timestamp::now())).await.ok()?.ok()??;
     (gap != LeaderGap::NotInstalled || nothing_is_done)
         .then(|| Line::new("warning: ").with(Style::Bad, gap.words()))
 }
@@ -84,7 +85,7 @@ pub enum Evidence {
 /// # Errors
 ///
 /// What is not known, and why.
-pub async fn gap(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
+pub async fn read(cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
     Ok(match read_lease(cluster, now).await? {
         Evidence::Served => None,
         Evidence::Gap(gap) => unless_left_over(cluster, gap, now).await,
@@ -317,7 +318,7 @@ mod tests {
             let none = json!([]);
             items(if is_filtered && !labelled { &none } else { &deployments })
         });
-        let gap = gap(&cluster, now()).await.unwrap();
+        let gap = read(&cluster, now()).await.unwrap();
         let requests = requests.lock().unwrap().len();
         (gap, requests)
     }
@@ -384,7 +385,7 @@ mod tests {
                 Some("nodemaintenances") => crate::testing::fake_server::list(std::slice::from_ref(&object)),
                 _ => items(&json!([])),
             });
-            gap(&cluster, now()).await.unwrap()
+            read(&cluster, now()).await.unwrap()
         };
         assert_eq!(gap_with("2026-01-02T03:03:00Z").await, None);
         assert_eq!(gap_with("2026-01-02T02:00:00Z").await, Some(LeaderGap::NotInstalled));
@@ -405,7 +406,7 @@ mod tests {
                 Some("leases") => items(&lease(&json!("a"), "03:03:00")),
                 _ => items(&json!([])),
             });
-            gap(&cluster, now()).await.unwrap()
+            read(&cluster, now()).await.unwrap()
         };
         assert_eq!(gap_with("2026-01-02T03:04:00Z").await, None);
         let before = gap_with("2026-01-02T03:03:10Z").await;
@@ -415,7 +416,7 @@ mod tests {
     #[tokio::test]
     async fn without_permission_it_is_not_known() {
         let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "x"));
-        let unread = gap(&cluster, now()).await.unwrap_err();
+        let unread = read(&cluster, now()).await.unwrap_err();
         assert_eq!(
             unread.to_string(),
             "whether nm-reconciler leads: you may not list leases.coordination.k8s.io"

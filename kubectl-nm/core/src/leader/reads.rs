@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::client::cluster::Cluster;
-use crate::plan::leader::{self, Evidence, LeaderGap};
-use crate::plan::unread::Unread;
+use crate::client::unread::Unread;
+use crate::leader::gap::{self, Evidence, LeaderGap};
 
 /// How often the lease is read.
 pub const LEASE_INTERVAL: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ impl LeaderReads {
     /// What is not known, and why.
     pub async fn next(&mut self, cluster: &Cluster, now: Timestamp) -> Result<Option<LeaderGap>, Unread> {
         let before = self.lapsed.take();
-        let evidence = leader::read_lease(cluster, now).await?;
+        let evidence = gap::read_lease(cluster, now).await?;
         if let Evidence::Gap(LeaderGap::Lapsed { renewed, .. }) = &evidence {
             self.lapsed = Some(*renewed);
         }
@@ -61,8 +61,8 @@ impl LeaderReads {
         }
         let gap = match evidence {
             Evidence::Served => None,
-            Evidence::Gap(gap) => leader::unless_left_over(cluster, gap, now).await,
-            Evidence::Undecided { released } => leader::read_deployments(cluster, released, now).await?,
+            Evidence::Gap(gap) => gap::unless_left_over(cluster, gap, now).await,
+            Evidence::Undecided { released } => gap::read_deployments(cluster, released, now).await?,
         };
         self.deployments = Some((Instant::now(), gap.clone()));
         Ok(gap)

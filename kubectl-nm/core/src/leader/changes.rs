@@ -10,9 +10,9 @@ use nm_shared::NodeMaintenance;
 use tokio::time::sleep;
 
 use crate::client::cluster::Cluster;
+use crate::leader::gap::LeaderGap;
+use crate::leader::reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
 use crate::maintenance::{State, kept_by_roll};
-use crate::plan::leader::LeaderGap;
-use crate::plan::leader_reads::{LEASE_INTERVAL, LeaderReads, SLOW_INTERVAL};
 use crate::terminal::text::{Line, Style};
 
 /// A reconciler begins within moments. Also the time after which a gap that was found is checked again.
