@@ -18,12 +18,14 @@ use nm_core::error::Error;
 use nm_core::maintenance::uid;
 use nm_shared::decide::drain_status;
 use nm_shared::{DrainSpec, NodeMaintenance};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::error::RollError;
 use crate::job;
-use crate::record::{self, Pause, Roll, RollNode, RollRecord, Runner, STATE, Step, roll_name};
+use crate::record::{
+    self, LABEL, NODE, Pause, Roll, RollNode, RollRecord, Runner, SETTINGS, STATE, Step, roll_name,
+};
 use crate::settings::NodeAction;
 
 const MAX_ATTEMPTS: usize = 10;
@@ -179,6 +181,45 @@ pub async fn remove(
     let ended = removed.map(async |node| end(cluster, &node.object, &may_end).await);
     let ended: Vec<_> = try_join_all(ended).await?.into_iter().flatten().collect();
     Ok(ended.iter().map(RollNode::of).collect::<Result<_, _>>()?)
+}
+
+/// Takes the nodes out of a roll whose drains somebody has started before their turn: their maintenances stay, as if `start` had
+/// created them. First, the record of the roll moves to another maintenance. Returns the names of the nodes.
+///
+/// # Errors
+///
+/// As [`remove`].
+pub async fn hand_over(cluster: &Cluster, name: &str) -> Result<Vec<String>, Error> {
+    let mut handed_over = Vec::new();
+    for _ in 0..MAX_ATTEMPTS {
+        let roll = match keep_record(cluster, name, RollNode::is_started_early).await {
+            Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => return Ok(handed_over),
+            roll => roll?,
+        };
+        let mut is_complete = true;
+        for node in roll.nodes.iter().filter(|node| node.is_started_early() && !node.is_leaving()) {
+            let patch = leaving_patch(&node.object);
+            match cluster.patch(&node.object.name_any(), &patch, false).await {
+                Ok(_) => handed_over.push(node.node().to_owned()),
+                // It is judged again.
+                Err(error) if is_outdated(&error) => is_complete = false,
+                Err(error) => return Err(error),
+            }
+        }
+        if is_complete {
+            return Ok(handed_over);
+        }
+    }
+    Err(RollError::Contended.into())
+}
+
+/// A merge patch that takes a maintenance out of its roll, without ending it.
+fn leaving_patch(object: &NodeMaintenance) -> Value {
+    let mut patch = record::version_patch(object);
+    patch["metadata"]["labels"] = json!({LABEL: null});
+    patch["metadata"]["annotations"] = json!({SETTINGS: null, NODE: null, STATE: null, record::hook(): null});
+    patch["metadata"]["finalizers"] = json!(record::finalizers(object, false));
+    patch
 }
 
 /// A record that may be deleted, because it could not move to a maintenance that stays.

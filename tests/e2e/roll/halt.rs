@@ -233,10 +233,17 @@ async fn a_node_that_somebody_has_drained_before_its_turn_stays_in_maintenance_w
     assert!(status.stdout.contains("somebody has started its drain before its turn"), "{status:?}");
     let aborted = plugin(&cluster, &["roll", "abort", "early", "--yes"]).await.ok();
     assert!(!aborted.stdout.contains("deleted"), "{aborted:?}");
-    let stays = format!("node/{node} stays in maintenance: somebody has started its drain before its turn; ");
+    let stays = format!(
+        "node/{node} stays in maintenance, and is no longer part of the roll: somebody has started its drain before its turn; "
+    );
     assert!(aborted.stderr.contains(&stays), "{aborted:?}");
     assert!(aborted.stdout.contains("roll early aborted: 2 nodes stay in maintenance\n"), "{aborted:?}");
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true));
+    let explained = plugin(&cluster, &["explain", node]).await.ok();
+    assert!(!explained.stdout.contains("roll"), "{explained:?}");
     let _ = plugin(&cluster, &["roll", "abort", "early", "--return", "--yes"]).await.ok();
+    assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true));
+    let stopped = plugin(&cluster, &["stop", node, "--wait"]).await.ok();
+    assert!(!stopped.stderr.contains("roll"), "{stopped:?}");
     until_gone(&cluster, node).await;
 }

@@ -76,13 +76,14 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         };
         out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, words))?;
     }
+    let early = if args.return_all { Vec::new() } else { store::hand_over(cluster, name).await? };
     let rest = match store::load(cluster, name).await {
         Ok(roll) => Some(roll),
         Err(error) if matches!(error.above(), Some(RollError::Unknown(_))) => None,
         Err(error) => return Err(error),
     };
-    let left = rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node));
-    let (early, left): (Vec<&RollNode>, Vec<_>) = left.partition(|node| node.is_started_early());
+    let left: Vec<&RollNode> =
+        rest.iter().flat_map(|roll| &roll.nodes).filter(|node| is_left(node)).collect();
     let finisher =
         if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
     report_left(&roll, &finisher, &left, &early, out)?;
@@ -120,7 +121,7 @@ fn report_left(
     roll: &Roll,
     finisher: &Finisher,
     left: &[&RollNode],
-    early: &[&RollNode],
+    early: &[String],
     out: &mut Output,
 ) -> Result<(), Error> {
     let name = roll.name.as_str();
@@ -139,10 +140,10 @@ fn report_left(
         }
         Finisher::Nobody => format!(": {}", stay(left.len() + early.len())),
     }))?;
-    for node in early.iter().map(|node| node.node()) {
+    for node in early {
         out.message_with_commands(&Line::new(format!(
-            "node/{node} stays in maintenance: somebody has started its drain before its turn; `kubectl nm stop {}` returns it to \
-             service",
+            "node/{node} stays in maintenance, and is no longer part of the roll: somebody has started its drain before its turn; \
+             `kubectl nm stop {}` returns it to service",
             shell_quoted(node)
         )));
     }
