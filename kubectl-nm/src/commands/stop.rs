@@ -103,7 +103,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         }
         return Ok(Exit::Done);
     }
-    confirm(&args, &maintenances, cluster, out)?;
+    let rolls = StoppedRolls::of(&existing, &maintenances, Timestamp::now());
+    confirm(&args, &maintenances, &rolls.warnings(cluster.kubectl()), cluster, out)?;
 
     let endings = progress::during(
         out,
@@ -112,7 +113,6 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     )
     .await;
     keep_rolls(cluster, &maintenances, out).await;
-    let rolls = StoppedRolls::of(&existing, &maintenances, Timestamp::now());
     let stop = async |object: &GroupedMaintenance| match object.metadata.deletion_timestamp {
         // The node may be back in service already.
         Some(_) if args.keep_cordon && !ownership::keeps_cordon(object) => {
@@ -139,7 +139,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
                     )));
                 }
                 if deletion == Deletion::UnderWay {
-                    for warning in stop_warnings::of(object, &rolls, cluster.kubectl()) {
+                    for warning in stop_warnings::of(object, cluster.kubectl()) {
                         out.message_with_commands(&warning);
                     }
                 }
@@ -173,10 +173,11 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// Asks whether several maintenances end.
+/// Asks whether several maintenances end, or one whose roll then misses its node.
 fn confirm(
     args: &StopArgs,
     maintenances: &[GroupedMaintenance],
+    harms: &[Line],
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<(), Error> {
@@ -185,12 +186,16 @@ fn confirm(
     let what = match (args.keep_cordon, nodes.len()) {
         (true, 1) => "End the maintenance of {} and leave it cordoned",
         (true, _) => "End the maintenance of {} and leave them cordoned",
+        // Those that are planned are in service.
+        (false, _) if maintenances.iter().any(|object| !status(object).has_begun()) => {
+            "End the maintenance of {}"
+        }
         (false, _) => "Return {} to service",
     };
     let reasons = reasons(maintenances);
     let reason = reasons.as_deref();
     let question =
-        Question { what, cluster: cluster.context(), nodes: &nodes, reason, ..Question::default() };
+        Question { what, cluster: cluster.context(), nodes: &nodes, reason, harms, ..Question::default() };
     question.ask_if_needed(args.yes, out)
 }
 

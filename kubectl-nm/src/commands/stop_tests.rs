@@ -103,11 +103,11 @@ fn of_roll(name: &str, action: Value, node: Value, record: Option<&Value>) -> Gr
     GroupedMaintenance { group: Group::Medik8s, maintenance: object }
 }
 
-/// What is said of n1 if the first `stopped` of these nodes are stopped.
+/// What is said before the first `stopped` of these nodes are stopped.
 fn said(all: &[GroupedMaintenance], stopped: usize) -> Vec<String> {
     let now = "2026-01-02T03:04:35Z".parse().unwrap();
     let rolls = StoppedRolls::of(all, &all[..stopped], now);
-    rolls.warnings(&all[0], "kubectl --context x").iter().map(ToString::to_string).collect()
+    rolls.warnings("kubectl --context x").iter().map(ToString::to_string).collect()
 }
 
 fn runner() -> Value {
@@ -134,15 +134,16 @@ fn a_node_that_leaves_a_roll_is_warned_of_by_what_becomes_of_the_roll() {
     let rest = format!("exits with code 3 even if its other nodes are done. {abort}");
     let now = format!("{leaves}, so that the roll {rest}");
     let later = format!("{leaves}, so that the roll, once it continues, {rest}");
-    let ends = format!("{leaves}. No other node is left in the roll, so that the roll ends");
+    let ends = |leave: &str| format!("{leave}. No other node is left in the roll, so that the roll ends");
+    let (ends, both) = (ends(leaves), ends("warning: nodes n1, n2 leave roll kernel before they are done"));
     for (record, stopped, expected) in [
         (json!({"runner": runner()}), 1, &now),
         (json!({"runner": runner(), "paused": true}), 1, &later),
         (json!({"runner": runner(), "halt": halt()}), 1, &later),
         (json!({}), 1, &later),
-        (json!({"halt": halt()}), 2, &ends),
+        (json!({"halt": halt()}), 2, &both),
         (json!({"halt": halt(), "released": ["n2"]}), 1, &ends),
-        (json!({"runner": runner()}), 2, &ends),
+        (json!({"runner": runner()}), 2, &both),
     ] {
         let all = ["n1", "n2"].map(|name| of_roll(name, Value::Null, json!({}), Some(&record)));
         assert_eq!(said(&all, stopped), [expected.as_str()], "{record}");

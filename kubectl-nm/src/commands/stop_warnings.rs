@@ -1,6 +1,6 @@
 //! What `kubectl nm stop` warns of: what a node leaves with its maintenance, and what continues after it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,9 +16,8 @@ use nm_shared::api::surge::SurgeObstacle;
 use nm_shared::{BlockReason, Grant, GroupedMaintenance, Hook, MigratingPod, NodeMaintenance};
 
 /// What is said of a maintenance that is stopped. `kubectl` is kubectl with the connection flags.
-pub(super) fn of(object: &NodeMaintenance, rolls: &StoppedRolls<'_>, kubectl: &str) -> Vec<Line> {
-    let mut lines = rolls.warnings(object, kubectl);
-    lines.extend(machines(object));
+pub(super) fn of(object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
+    let mut lines = machines(object);
     lines.extend(rollouts(object, kubectl));
     lines.extend(unready(object));
     lines.extend(kept_by_hooks(object));
@@ -42,25 +41,39 @@ impl<'a> StoppedRolls<'a> {
         Self { objects, stopped, runners, now }
     }
 
-    /// What it means for the roll of a node that the node is stopped.
-    pub(super) fn warnings(&self, object: &NodeMaintenance, kubectl: &str) -> Vec<Line> {
-        let Some(name) = roll_name(object) else { return Vec::new() };
-        // A roll that cannot be read may still need the node.
-        let roll = Roll::find(name, &self.objects).ok().flatten();
-        let leaves = self.leaves(name, roll.as_ref(), node(object));
-        let runs = roll.as_ref().and_then(|roll| self.runs(roll, node(object), kubectl));
-        leaves.into_iter().chain(runs).map(Line::new).collect()
+    /// What it means for the rolls of these nodes that the nodes are stopped.
+    pub(super) fn warnings(&self, kubectl: &str) -> Vec<Line> {
+        let ends = self.stopped.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+        let mut by_roll: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (name, object) in ends.filter_map(|object| Some((roll_name(object)?, object))) {
+            by_roll.entry(name).or_default().push(node(object).to_owned());
+        }
+        let mut warnings = Vec::new();
+        for (name, nodes) in by_roll {
+            // A roll that cannot be read may still need the nodes.
+            let roll = Roll::find(name, &self.objects).ok().flatten();
+            warnings.extend(self.leave(name, roll.as_ref(), &nodes));
+            let run = |node: &String| self.runs(roll.as_ref()?, node, kubectl);
+            warnings.extend(nodes.iter().filter_map(run));
+        }
+        warnings.into_iter().map(Line::new).collect()
     }
 
-    /// That the roll is not done with the node; none if the roll was aborted, or does not need the node any more.
-    fn leaves(&self, name: &str, roll: Option<&Roll>, node: &str) -> Option<String> {
+    /// That the roll is not done with these nodes; none if the roll was aborted, or does not need them any more.
+    fn leave(&self, name: &str, roll: Option<&Roll>, nodes: &[String]) -> Option<String> {
         let record = roll.and_then(|roll| roll.record.as_ref());
         let is_released =
             |node: &str| record.is_some_and(|record| record.released.iter().any(|released| released == node));
-        if is_released(node) || record.is_some_and(|record| record.aborted.is_some()) {
-            return None;
-        }
-        let leaves = format!("warning: node/{node} leaves roll {name} before the node is done");
+        let needed: Vec<String> = nodes.iter().filter(|node| !is_released(node)).cloned().collect();
+        let (leaves, them) = match needed.as_slice() {
+            _ if record.is_some_and(|record| record.aborted.is_some()) => return None,
+            [] => return None,
+            [node] => (format!("warning: node/{node} leaves roll {name} before the node is done"), "it"),
+            nodes => (
+                format!("warning: nodes {} leave roll {name} before they are done", first_names(nodes)),
+                "them",
+            ),
+        };
         let is_stopped = |node: &RollNode| self.stopped.iter().any(|object| uid(object) == uid(&node.object));
         let stays =
             |other: &RollNode| !is_stopped(other) && !other.is_leaving() && !is_released(other.node());
@@ -77,7 +90,7 @@ impl<'a> StoppedRolls<'a> {
         // A roll in the cluster has no exit code.
         let ends = match roll {
             Some(roll) if !roll.settings.in_cluster => "exits with code 3 even if its other nodes are done",
-            _ => "ends without it",
+            _ => &format!("ends without {them}"),
         };
         Some(format!(
             "{leaves}, so that the roll{when} {ends}. `kubectl nm roll abort {name}` aborts the whole roll"

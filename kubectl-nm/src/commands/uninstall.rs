@@ -19,7 +19,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::{kept_by_roll, node};
+use nm_core::maintenance::{State, kept_by_roll, node, roll_name};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::store::is_outdated;
@@ -80,10 +80,13 @@ pub(crate) async fn run(
         return Err(SetupError::InUse(nodes(&plan.maintenances)).into());
     }
     for object in &plan.maintenances {
-        out.message(&Line::new(format!(
-            "node/{} is in maintenance and will return to service",
-            node(object)
-        )));
+        let of_roll = roll_name(object).map(|roll| format!(", as part of roll {roll}, which ends"));
+        let of_roll = of_roll.unwrap_or_default();
+        let (state, end) = match State::of(object) {
+            State::Planned => ("has a planned maintenance", "which will be deleted"),
+            _ => ("is in maintenance", "and will return to service"),
+        };
+        out.message(&Line::new(format!("node/{} {state}{of_roll}, {end}", node(object))));
     }
     if !args.yes {
         out.message(&Line::new("These objects will be deleted:"));
