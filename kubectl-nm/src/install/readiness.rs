@@ -131,18 +131,18 @@ async fn readiness(namespace: &str, cluster: &Cluster) -> Result<InstallReadines
     })
 }
 
-/// The number of replicas, if all replicas of the current generation are available.
+/// The number of replicas, if all replicas of the current generation are available, and none of an earlier one is left.
 pub(crate) fn available_replicas(deployment: &Value, pods: &[Value]) -> Result<u64, NotAvailable> {
     let status = &deployment["status"];
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
     let is_observed = number(&status["observedGeneration"]) >= number(&deployment["metadata"]["generation"]);
     let (updated, available) = (number(&status["updatedReplicas"]), number(&status["availableReplicas"]));
-    if is_observed && updated >= wanted && available >= wanted {
-        return Ok(wanted);
-    }
     // Replicas of the previous generation may be what is available.
     let is_updating = !is_observed || number(&status["replicas"]) > updated;
+    if !is_updating && updated >= wanted && available >= wanted {
+        return Ok(wanted);
+    }
     let updated = is_updating.then_some(if is_observed { updated } else { 0 });
     let cause = pods.iter().find_map(pod_problem).or_else(|| replica_failure(deployment));
     Err(NotAvailable { available, wanted, updated, cause })
@@ -185,6 +185,11 @@ mod tests {
             assert_eq!(found, not_available(available, of_update));
             assert_eq!((found.to_string().as_str(), found.is_only_update()), (words, available == 2));
         }
+        // The new replica of one that is replaced does not start.
+        let mut one = deployment(2, 1, 1);
+        (one["spec"]["replicas"], one["status"]["replicas"]) = (json!(1), json!(2));
+        let found = available_replicas(&one, &[]).unwrap_err().to_string();
+        assert_eq!(found, "1 of 1 replica is available, and an update is under way (1 of 1 updated)");
         let none = NotAvailable { wanted: 1, ..not_available(0, None) };
         assert_eq!(none.to_string(), "0 of 1 replica is available");
         assert_eq!(available_replicas(&json!({}), &[]), Err(none));
