@@ -15,5 +15,6 @@ pub mod pod_requests;
 pub mod quantity;
 pub mod refusal;
 pub mod selector;
+pub mod topology_spread;
 pub mod volume_attachment;
 pub mod volumes;

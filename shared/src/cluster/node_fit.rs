@@ -8,6 +8,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
+    TopologySpreadConstraint,
 };
 
 use crate::api::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
@@ -108,13 +109,25 @@ pub fn check_spec(spec: &PodSpec, volumes: &[&NodeSelector], node: &impl Candida
     if !volumes.iter().all(|selector| selects(selector, node)) {
         return Err(Unfit::Volume);
     }
-    let keeps_out = |taint: &&Taint| {
-        matches!(taint.effect.as_str(), NO_SCHEDULE | "NoExecute") && !tolerates(tolerations, taint)
-    };
-    match node.taints().iter().find(keeps_out) {
+    match untolerated(spec, node) {
         Some(taint) => Err(Unfit::Taint(shown(taint))),
         None => Ok(()),
     }
+}
+
+/// The first taint of the node that keeps out a pod with this spec.
+pub(super) fn untolerated<'a>(spec: &PodSpec, node: &'a impl CandidateNode) -> Option<&'a Taint> {
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let keeps_out = |taint: &&Taint| {
+        matches!(taint.effect.as_str(), NO_SCHEDULE | "NoExecute") && !tolerates(tolerations, taint)
+    };
+    node.taints().iter().find(keeps_out)
+}
+
+/// The topology spread constraints without which a pod with this spec is not scheduled.
+pub(super) fn required_spread(spec: &PodSpec) -> impl Iterator<Item = &TopologySpreadConstraint> {
+    let constraints = spec.topology_spread_constraints.iter().flatten();
+    constraints.filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
 }
 
 /// Whether a pod like this one may be scheduled to `node` while that is in maintenance, with `drain_taint`.
@@ -140,8 +153,7 @@ pub fn left_out(pod: &Pod) -> Vec<&'static str> {
         let pods = all.pod_anti_affinity.as_ref();
         pods.is_some_and(|pods| pods.required_during_scheduling_ignored_during_execution.is_some())
     });
-    let spread = spec.topology_spread_constraints.iter().flatten();
-    let spreads = spread.into_iter().any(|constraint| constraint.when_unsatisfiable == "DoNotSchedule");
+    let spreads = required_spread(spec).next().is_some();
     let has_port = !pod_exclusion::host_ports(spec).is_empty();
     let other = spec.scheduler_name.as_deref().is_some_and(|name| name != "default-scheduler");
     let aspects = [
@@ -179,7 +191,8 @@ fn shown(taint: &Taint) -> String {
     format!("{}{value}:{}", taint.key, taint.effect)
 }
 
-fn is_selected(spec: &PodSpec, node: &impl CandidateNode) -> bool {
+/// Whether the selector and the required affinity of a pod with this spec allow the node.
+pub(super) fn is_selected(spec: &PodSpec, node: &impl CandidateNode) -> bool {
     let mut wanted = spec.node_selector.iter().flatten();
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =

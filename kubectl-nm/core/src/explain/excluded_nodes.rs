@@ -1,14 +1,16 @@
 //! The nodes on which other pods prevent a pod from being scheduled, as far as the pods are known: its required anti-affinity
-//! excludes their nodes, or they leave it no room.
+//! excludes their nodes, they leave it no room, or its topology spread constraints require fewer of them there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod::PodPhase;
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::cluster::topology_spread;
 
 use crate::explain::cluster_facts::ClusterFacts;
 
@@ -16,7 +18,48 @@ use crate::explain::cluster_facts::ClusterFacts;
 pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let mut excluded = taken_nodes(pod, facts);
     excluded.extend(without_room(pod, facts));
+    excluded.extend(too_uneven(pod, facts));
     excluded
+}
+
+/// The nodes in maintenance on which the pod would be spread too unevenly. Of a constraint that may count pods that are not known,
+/// nothing is known.
+fn too_uneven(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
+    let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
+    let counted = |constraint| Some((constraint, all_counted(constraint, pod, facts)?));
+    let constraints: Vec<(&TopologySpreadConstraint, &[Pod])> =
+        topology_spread::required(pod).filter_map(counted).collect();
+    let is_uneven = |node: &&Node| {
+        !constraints
+            .iter()
+            .all(|(constraint, running)| topology_spread::allows(constraint, pod, node, nodes, running))
+    };
+    let ours = nodes.iter().filter(|node| facts.in_maintenance.contains(node::name(node)));
+    ours.filter(is_uneven).map(|node| node::name(node).to_owned()).collect()
+}
+
+/// The pods of a budget that guards all pods that a constraint counts.
+fn all_counted<'a>(
+    constraint: &TopologySpreadConstraint,
+    pod: &Pod,
+    facts: &'a ClusterFacts,
+) -> Option<&'a [Pod]> {
+    let of_namespace =
+        facts.budgets.iter().filter(|(budget, _)| Some(&budget.namespace) == pod.metadata.namespace.as_ref());
+    let found = of_namespace.filter_map(|(_, guarded)| {
+        let selector = guarded.budget.as_ref().ok()?.as_ref()?.spec.as_ref()?.selector.as_ref()?;
+        let pods = guarded.pods.as_ref().ok()?;
+        contains(selector, constraint.label_selector.as_ref()?).then_some(pods.as_slice())
+    });
+    found.into_iter().next()
+}
+
+/// Whether a selector demands nothing that the narrower one does not demand.
+fn contains(wider: &LabelSelector, narrower: &LabelSelector) -> bool {
+    let labels = narrower.match_labels.clone().unwrap_or_default();
+    let expressions = narrower.match_expressions.as_deref().unwrap_or_default();
+    wider.match_labels.iter().flatten().all(|(label, value)| labels.get(label) == Some(value))
+        && wider.match_expressions.iter().flatten().all(|wanted| expressions.contains(wanted))
 }
 
 /// The nodes of pods that keep the pod away, or that have a port of the host that it needs.

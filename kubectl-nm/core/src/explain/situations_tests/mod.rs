@@ -24,6 +24,7 @@ mod claims;
 mod many_nodes;
 mod nodes;
 mod rolls;
+mod spread;
 mod surge;
 mod surroundings;
 mod table;

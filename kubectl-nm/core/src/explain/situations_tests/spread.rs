@@ -1,0 +1,45 @@
+//! Replacements that their topology spread constraints keep from nodes in service.
+
+use super::*;
+
+const UNEVEN: &str = "0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 node(s) were unschedulable.";
+
+/// Of a workload that is spread over nodes, one pod is on n1, which is explained, two are on n2, none is on n3, and one waits for a
+/// node. `skew` is how far the numbers may differ, and `selector` what is spread.
+fn spread(skew: i32, selector: Value, n2: Value) -> Situation {
+    let constraint = json!([{"maxSkew": skew, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector}]);
+    let third = edited(pending("Unschedulable", UNEVEN), "/spec/topologySpreadConstraints", constraint);
+    let with_name = |node: Value| {
+        let name = node["metadata"]["name"].clone();
+        edited(node, "/metadata/labels", json!({"kubernetes.io/hostname": name}))
+    };
+    let beside = beside(third);
+    Situation {
+        pods: [beside.pods.clone(), vec![ready("web-3", "n2")]].concat(),
+        nodes: [cordoned("n1"), n2, cordoned("n3")].map(with_name).into(),
+        in_maintenance: vec!["n1", "n3"],
+        ..beside
+    }
+}
+
+#[test]
+fn only_a_node_is_to_be_returned_on_which_a_pod_may_be_in_addition_to_those_that_it_is_spread_with() {
+    let of_web = json!({"matchLabels": {"app": "web"}});
+    let of_more = json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+    let tainted = || node("n2", json!({"taints": [{"key": "role", "effect": "NoSchedule"}]}));
+    let (n1, n3) = ("kubectl nm stop n1", "kubectl nm stop n3");
+    for (skew, selector, n2, expected) in [
+        (1, of_web.clone(), node("n2", json!({})), &[n3][..]),
+        (2, of_web.clone(), node("n2", json!({})), &[n3, n1]),
+        // The constraint may count more pods than those of the budget.
+        (1, of_more, node("n2", json!({})), &[n3, n1]),
+        (1, of_web, tainted(), &[n3]),
+    ] {
+        let causes = spread(skew, selector, n2).causes();
+        let commands = causes.iter().flat_map(|cause| &cause.commands);
+        let stops: Vec<&String> = commands.filter(|command| command.contains(" stop ")).collect();
+        assert_eq!(stops, expected, "{causes:#?}");
+        causes.iter().for_each(check_harmless);
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether the topology spread constraints of a pod allow it on a node, beside the pods that run.
+//!
+//! Source: `pkg/scheduler/framework/plugins/podtopologyspread` in kubernetes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, TopologySpreadConstraint};
+use kube::core::{Selector, SelectorExt};
+
+use crate::cluster::node;
+use crate::cluster::node_fit::{self, CandidateNode};
+use crate::cluster::pod::PodPhase;
+
+/// The constraints without which the pod is not scheduled.
+pub fn required(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
+    pod.spec.iter().flat_map(node_fit::required_spread)
+}
+
+/// Whether the constraint allows `pod` on `target`, which fits it otherwise. `running` are all pods that the constraint counts, and
+/// maybe others.
+pub fn allows(
+    constraint: &TopologySpreadConstraint,
+    pod: &Pod,
+    target: &Node,
+    nodes: &[Node],
+    running: &[Pod],
+) -> bool {
+    let (unsaid, key) = (PodSpec::default(), &constraint.topology_key);
+    let spec = pod.spec.as_ref().unwrap_or(&unsaid);
+    let Some(domain) = target.label(key) else { return false };
+    let is_set = |policy: &Option<String>, value: &str| policy.as_deref() == Some(value);
+    let is_counted = |node: &&Node| {
+        required(pod).all(|other| node.label(&other.topology_key).is_some())
+            && (is_set(&constraint.node_affinity_policy, "Ignore") || node_fit::is_selected(spec, *node))
+            && (!is_set(&constraint.node_taints_policy, "Honor")
+                || node_fit::untolerated(spec, *node).is_none())
+    };
+    let others = nodes.iter().filter(|other| node::name(other) != node::name(target)).filter(is_counted);
+    let domains: BTreeMap<&str, &str> =
+        others.chain([target]).filter_map(|node| Some((node::name(node), node.label(key)?))).collect();
+    let mut counts: BTreeMap<&str, i32> = domains.values().map(|domain| (*domain, 0)).collect();
+    let counts_pod = counted(constraint, pod);
+    let stays =
+        |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished;
+    for other in running.iter().filter(stays).filter(|other| counts_pod(other)) {
+        let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        if let Some(count) = domains.get(node).and_then(|domain| counts.get_mut(domain)) {
+            *count += 1;
+        }
+    }
+    let has_enough = |wanted: i32| i32::try_from(counts.len()).unwrap_or(i32::MAX) >= wanted;
+    let lowest = counts.values().min().copied().filter(|_| has_enough(constraint.min_domains.unwrap_or(1)));
+    let here = counts.get(domain).copied().unwrap_or(0) + i32::from(counts_pod(pod));
+    here - lowest.unwrap_or(0) <= constraint.max_skew
+}
+
+/// Whether the constraint of `pod` counts another pod.
+fn counted(constraint: &TopologySpreadConstraint, pod: &Pod) -> impl Fn(&Pod) -> bool {
+    let selector = constraint.label_selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+    let keys = constraint.match_label_keys.iter().flatten();
+    let label = |pod: &Pod, key: &String| pod.metadata.labels.as_ref()?.get(key).cloned();
+    let alike: Vec<(String, String)> = keys.filter_map(|key| Some((key.clone(), label(pod, key)?))).collect();
+    let (namespace, none) = (pod.metadata.namespace.clone(), BTreeMap::new());
+    move |other| {
+        let labels = other.metadata.labels.as_ref().unwrap_or(&none);
+        other.metadata.namespace == namespace
+            && selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            && alike.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(name: &str, spec: &Value) -> Node {
+        let labels = json!({"kubernetes.io/hostname": name, "pool": if name == "n3" { "b" } else { "a" }});
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec})).unwrap()
+    }
+
+    fn pod(node: &str, hash: &str, spec: &Value) -> Pod {
+        let labels = json!({"app": "web", "pod-template-hash": hash});
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "labels": labels},
+            "spec": spec,
+        }))
+        .unwrap();
+        pod.spec.as_mut().unwrap().node_name = Some(node.to_owned()).filter(|node| !node.is_empty());
+        pod
+    }
+
+    /// The nodes that a pod may run on, if n1 has one pod, n2 two and n3 none.
+    fn allowed(constraint: &Value, more: &Value) -> Vec<&'static str> {
+        let cordoned = json!({"unschedulable": true,
+            "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]});
+        let nodes = [node("n1", &json!({})), node("n2", &json!({})), node("n3", &cordoned)];
+        let mut spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}}});
+        let mut spec = json!({"containers": []});
+        for (of, more) in [(&mut spread, constraint), (&mut spec, more)] {
+            of.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        }
+        spec["topologySpreadConstraints"] = json!([spread]);
+        let running = [("n1", "new"), ("n2", "new"), ("n2", "old")];
+        let mut running: Vec<Pod> =
+            running.map(|(node, hash)| pod(node, hash, &json!({"containers": []}))).into();
+        let mut leaving = pod("n3", "new", &json!({"containers": []}));
+        leaving.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
+        running.push(leaving);
+        let waits = pod("", "new", &spec);
+        let constraint = required(&waits).next().unwrap();
+        let is_allowed = |name: &&str| {
+            let target = nodes.iter().find(|node| node::name(node) == *name).unwrap();
+            allows(constraint, &waits, target, &nodes, &running)
+        };
+        ["n1", "n2", "n3"].into_iter().filter(is_allowed).collect()
+    }
+
+    #[test]
+    fn a_pod_is_kept_from_nodes_that_have_too_many_others() {
+        for (constraint, spec, expected) in [
+            (json!({}), json!({}), &["n3"][..]),
+            (json!({"maxSkew": 2}), json!({}), &["n1", "n3"]),
+            (json!({"maxSkew": 3}), json!({}), &["n1", "n2", "n3"]),
+            (json!({"matchLabelKeys": ["pod-template-hash"], "maxSkew": 2}), json!({}), &["n1", "n2", "n3"]),
+            (json!({"matchLabelKeys": ["missing"]}), json!({}), &["n3"]),
+            (json!({"topologyKey": "pool"}), json!({}), &["n3"]),
+            (json!({"topologyKey": "zone"}), json!({}), &[]),
+            (json!({"labelSelector": {"matchLabels": {"app": "db"}}}), json!({}), &["n1", "n2", "n3"]),
+            (json!({"labelSelector": null}), json!({}), &["n1", "n2", "n3"]),
+            // A node that the pod does not select, or whose taints matter, does not count for the others.
+            (json!({}), json!({"nodeSelector": {"pool": "a"}}), &["n1", "n3"]),
+            (json!({"nodeAffinityPolicy": "Ignore"}), json!({"nodeSelector": {"pool": "a"}}), &["n3"]),
+            (json!({"nodeTaintsPolicy": "Honor"}), json!({}), &["n1", "n3"]),
+            // With fewer domains, none counts as having any.
+            (json!({"nodeTaintsPolicy": "Honor", "minDomains": 3}), json!({}), &["n3"]),
+        ] {
+            assert_eq!(allowed(&constraint, &spec), expected, "{constraint} {spec}");
+        }
+    }
+}
