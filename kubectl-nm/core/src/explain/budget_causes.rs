@@ -168,6 +168,7 @@ fn causes<'a>(
         let mut ends: Vec<Option<ChainEnd>> =
             ends.map_or(vec![None], |ends| ends.into_iter().map(Some).collect());
         // Reasons beyond the first few would only repeat the budget.
+        ends.sort_by_key(|end| end.as_ref().map_or(0, |end| end.cause.rank()));
         ends.truncate(3);
         for end in ends {
             let mut cause = end.as_ref().map(|end| end.cause.clone());
@@ -196,8 +197,7 @@ fn causes<'a>(
             }
         }
     }
-    // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
-    groups.sort_by_key(|(cause, _)| matches!(cause, Some(FirstCause::NeverAllows(_))));
+    groups.sort_by_key(|(cause, _)| cause.as_ref().map_or(0, FirstCause::rank));
     let restarted: Vec<BTreeSet<String>> =
         groups.iter().map(|(cause, group)| group.restarted(cause.as_ref(), facts)).collect();
     let all: BTreeSet<&String> = restarted.iter().flatten().collect();

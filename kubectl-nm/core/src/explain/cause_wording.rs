@@ -15,6 +15,7 @@ use crate::explain::cluster_facts::{ClusterFacts, IncompleteOwner, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
+use crate::explain::unsatisfiable_budget::NeverAllows;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -85,6 +86,17 @@ pub(super) struct Told {
 }
 
 impl FirstCause {
+    /// Its place among the causes of pods: what can be remedied at once comes before a node that nobody may be able to make Ready.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
+            Self::NeverAllows(NeverAllows { needs_ready: Some(_), .. }) => 3,
+            Self::ItsOwnPods(Obstacle::SilentNode(_)) | Self::OtherPods(Obstacle::SilentNode(_)) => 2,
+            Self::NeverAllows(_) => 1,
+            _ => 0,
+        }
+    }
+
     /// Whether somebody has to do something before the pods can leave.
     pub(super) fn is_stuck(&self) -> bool {
         match self {
