@@ -315,6 +315,8 @@ pub struct FactsToRead {
     pub nodes: BTreeSet<String>,
     /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
     pub replacements: BTreeSet<PodReference>,
+    /// Whether some of these pods keep returning: it matters which nodes can take them.
+    pub has_returning: bool,
     /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
     pub rollouts: BTreeSet<PodReference>,
     /// What nm-reconciler was denied.
@@ -338,6 +340,7 @@ impl FactsToRead {
             };
             for pod in &status.blocked_pods {
                 if pod.reason == BlockReason::KeepsReturning {
+                    facts.has_returning = true;
                     facts.replacements.insert(pod.reference());
                 }
                 if let Some(budget) = &pod.facts.budget {

@@ -351,7 +351,7 @@ fn blocking(
         pods: names,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
-    returned_pods::name_remedy(&mut cause, pods, facts, kubectl);
+    returned_pods::name_remedy(&mut cause, pods, maintenance, facts, kubectl, now);
     if pods.iter().any(|pod| pod.reason == BlockReason::NodeNotReady) {
         offer_skip(&mut cause, maintenance, facts, kubectl, now);
     }

@@ -298,9 +298,9 @@ fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 }
 
 fn keeps_returning(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
-    let advice =
-        "In the pod template, remove the toleration or nodeName that lets the pod return, or scale its owner down"
-            .into();
+    let advice = "If another node can take the pod, remove the toleration or nodeName that lets it return from the pod template; or scale \
+                  its owner down"
+        .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),
         None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),

@@ -154,7 +154,7 @@ impl WaysBack {
 }
 
 /// `n1`, `one of n1, n2`.
-fn one_of(nodes: &[String]) -> String {
+pub(super) fn one_of(nodes: &[String]) -> String {
     let names = first_names(nodes);
     if nodes.len() == 1 { names } else { format!("one of {names}") }
 }

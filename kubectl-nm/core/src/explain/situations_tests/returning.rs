@@ -1,0 +1,53 @@
+//! Pods that return to their node after each eviction (`spec.drain.returningPods: Wait`).
+
+use super::*;
+use crate::explain::cluster_facts::{FactsToRead, ReadPod};
+use crate::maintenance::node;
+
+/// The advice about `web-0`, which keeps returning to n1 because it tolerates every taint, beside n2.
+fn advice(n2: Value, in_maintenance: &[&str], selector: Value, policy: &str) -> (String, Vec<String>) {
+    let blocked = json!({"namespace": "shop", "name": "web-0", "reason": "KeepsReturning", "since": "2026-01-02T03:04:05Z",
+        "message": "returned 3 times and is not evicted again: it tolerates every taint", "attempts": 0});
+    let status = json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 1}});
+    let mut object = with_status("n1", status);
+    object.spec.drain = Some(parse(&json!({"returningPods": policy})));
+    let wanted = FactsToRead::of([&object]);
+    assert!(wanted.has_returning && node(&object) == "n1");
+    let pod = edited(ready("web-0", "n1"), "/spec/tolerations", json!([{"operator": "Exists"}]));
+    let pod = edited(pod, "/spec/nodeSelector", selector);
+    let read = ReadPod { pod: parse(&pod), warnings: vec![] };
+    let facts = ClusterFacts {
+        replacements: wanted.replacements.into_iter().map(|name| (name, Ok(Some(read.clone())))).collect(),
+        nodes: Some(Ok([cordoned("n1"), n2].iter().map(parse).collect())),
+        in_maintenance: in_maintenance.iter().map(ToString::to_string).collect(),
+        ..ClusterFacts::default()
+    };
+    let causes = explained(&object, &facts);
+    let [cause] = &causes[..] else { panic!("{causes:#?}") };
+    (cause.advice.clone(), cause.commands.clone())
+}
+
+#[test]
+fn a_pod_that_no_other_node_can_take_is_not_to_lose_its_toleration_first() {
+    const STAY: &str = r#"kubectl patch nm n1 --type=merge -p '{"spec":{"drain":{"returningPods":"Stay"}}}'"#;
+    const EDIT: &str = "kubectl -n shop edit deploy/web";
+    let free = || super::node("n2", json!({}));
+    let pinned = || json!({"kubernetes.io/hostname": "n1"});
+    let (advice_of_free, commands) = advice(free(), &["n1"], json!({}), "Wait");
+    assert!(advice_of_free.starts_with("In the pod template, replace the toleration"), "{advice_of_free}");
+    assert_eq!(commands, [EDIT]);
+    let (alone, commands) = advice(free(), &["n1"], pinned(), "Wait");
+    assert_eq!(
+        alone,
+        "No other node can take shop/web-0, which would be Pending without its toleration: let the pod stay on the node (returningPods), or \
+         scale the owner of the pod down"
+    );
+    assert_eq!(commands, [STAY, EDIT]);
+    let (away, commands) = advice(cordoned("n2"), &["n1", "n2"], json!({}), "Wait");
+    assert_eq!(
+        away,
+        "No other node can take shop/web-0, which would be Pending without its toleration: return n2 to service, unless its machine is \
+         being worked on, or let the pod stay on the node (returningPods), or scale the owner of the pod down"
+    );
+    assert_eq!(commands, ["kubectl nm stop n2", STAY, EDIT]);
+}
