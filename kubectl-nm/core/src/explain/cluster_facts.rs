@@ -38,6 +38,8 @@ pub struct ClusterFacts {
     pub claims: BTreeSet<PodReference>,
     /// The nodes that a maintenance has cordoned.
     pub in_maintenance: BTreeSet<String>,
+    /// Those of them that are drained.
+    pub drained: BTreeSet<String>,
     /// Those of them that are part of rolls.
     pub of_rolls: BTreeMap<String, NodeOfRoll>,
     /// How many nodes of each roll are not drained, including those that are planned.
@@ -85,8 +87,6 @@ pub struct NodeOfRoll {
     pub returns: bool,
     /// A surge of its drain whose new pods are not Ready: it may wait for another node, without being blocked.
     pub surge: Option<SlowSurge>,
-    /// Whether it is drained, so that its roll works on it or has done so.
-    pub is_drained: bool,
     /// Whether its roll continues with it once somebody has confirmed that.
     pub awaits_confirmation: bool,
 }
@@ -281,6 +281,7 @@ impl ClusterFacts {
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
                 let is_drained = State::of(object) == State::Drained;
+                facts.drained.extend(is_drained.then(|| node(object).to_owned()));
                 let awaits_confirmation = awaits_confirmation(object);
                 let returns = (is_drained || State::of(object) == State::Draining)
                     && !awaits_confirmation
@@ -289,7 +290,6 @@ impl ClusterFacts {
                     roll: roll.to_owned(),
                     returns,
                     surge: SlowSurge::of(object).filter(|_| !is_drained),
-                    is_drained,
                     awaits_confirmation,
                 });
                 facts.of_rolls.extend(of_roll.map(|of_roll| (node(object).to_owned(), of_roll)));
@@ -300,9 +300,9 @@ impl ClusterFacts {
 
     /// Replaces what maintenances show by what they show now, and keeps the rest.
     pub fn note_maintenances<'a>(&mut self, all: impl IntoIterator<Item = &'a NodeMaintenance>) {
-        let Self { rolls, in_maintenance, of_rolls, undrained, .. } = Self::of_maintenances(all);
-        (self.rolls, self.in_maintenance, self.of_rolls, self.undrained) =
-            (rolls, in_maintenance, of_rolls, undrained);
+        let Self { rolls, in_maintenance, drained, of_rolls, undrained, .. } = Self::of_maintenances(all);
+        (self.rolls, self.in_maintenance, self.drained, self.of_rolls, self.undrained) =
+            (rolls, in_maintenance, drained, of_rolls, undrained);
     }
 }
 

@@ -1,10 +1,12 @@
-//! The words of a budget that can never allow an eviction as it is. The end of other maintenances changes nothing about that, so
+//! The words of a budget that can never allow an eviction as it is. The end of other maintenances alone changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
+use crate::explain::no_node_wording::more_nodes;
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
+use crate::explain::ways_back::one_of;
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -253,16 +255,40 @@ impl Words<'_> {
                 commands,
             );
         }
-        // Without an outage first.
-        let advice = if never.surge.is_some() {
-            format!(
-                "Add a node, or return one to service, and then let the Deployment replace its pods before they leave \
-                 (spec.drain.surge); or {change}"
-            )
-        } else {
-            capitalized(&change)
+        let Some(grant) = never.surge else {
+            let advice = format!("{}; or {stays}", capitalized(&change));
+            return (advice, commands.into_iter().chain(stop).collect());
         };
-        (format!("{advice}; or {stays}"), commands.into_iter().chain(stop).collect())
+        // Without an outage first.
+        let (advice, first) = self.surge_with_a_node(never, left, grant);
+        let advice = format!("{advice}. Otherwise, {stays}; or {change}");
+        (advice, first.into_iter().chain(stop).chain(commands).collect())
+    }
+
+    /// What provides a node, so that the Deployment can replace the pods first.
+    fn surge_with_a_node(
+        &self,
+        never: &NeverAllows,
+        left: &NoNodeLeft,
+        grant: SurgeGrant,
+    ) -> (String, Vec<String>) {
+        let mut others = left.in_maintenance.clone();
+        others.remove(self.node);
+        let (add, ways) = (more_nodes(left), self.ways_back(&others));
+        let (node, mut commands) = if others.is_empty() {
+            (capitalized(&add), Vec::new())
+        } else {
+            let one = format!("return {} to service", one_of(&others.into_iter().collect::<Vec<_>>()));
+            (ways.after(&add, &one, &one), ways.commands(self))
+        };
+        let pods =
+            if never.pods > 1 { "its pods before they leave" } else { "its only pod before the pod leaves" };
+        if never.is_surge_set {
+            return (format!("{node}; then the Deployment replaces {pods} (spec.drain.surge)"), commands);
+        }
+        commands.extend((!commands.is_empty()).then(|| self.surge()));
+        let terms = self.surge_terms(grant);
+        (format!("{node}; then let the Deployment replace {pods}{terms}"), commands)
     }
 
     /// The setting that each budget needs, and the commands that set it.

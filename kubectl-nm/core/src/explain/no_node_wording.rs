@@ -72,34 +72,12 @@ impl Words<'_> {
         let ways = self.ways_back(&left.in_maintenance);
         let commands = ways.commands(self);
         let Some(selection) = &left.selection else {
-            // A command that ends it would be pasted although somebody may still need the cordon.
-            let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
-            let uncordon = match cordoned.as_slice() {
-                [] => String::new(),
-                [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
-                _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
-            };
-            let is_of_somebody =
-                |unfit: &Unfit| matches!(unfit, Unfit::Taint(taint) if !is_of_condition(taint));
-            let tainted = left.others.iter().filter(|(unfit, _)| is_of_somebody(unfit));
-            let tainted: BTreeSet<&String> = tainted.flat_map(|(_, nodes)| nodes).collect();
-            let tainted: Vec<String> = tainted.into_iter().cloned().collect();
-            let untaint = match tainted.as_slice() {
-                [] => String::new(),
-                [only] => format!(", remove the taint from {only} if it is not needed any more"),
-                _ => format!(
-                    ", remove the taints from {} if they are not needed any more",
-                    first_names(&tainted)
-                ),
-            };
-            let unready: Vec<String> = left.unready.iter().cloned().collect();
-            let repair = match unready.as_slice() {
-                [] => String::new(),
-                names => format!(", make {} Ready", first_names(names)),
-            };
-            let add = format!("add a node{repair}{uncordon}{untaint}");
             return (
-                ways.after(&add, "return one to service", "return one of these nodes to service"),
+                ways.after(
+                    &more_nodes(left),
+                    "return one to service",
+                    "return one of these nodes to service",
+                ),
                 commands,
             );
         };
@@ -124,6 +102,32 @@ impl Words<'_> {
         };
         (advice, edit.into_iter().chain(commands).collect())
     }
+}
+
+/// `add a node, make n4 Ready`: what provides a node without the end of a maintenance.
+pub(super) fn more_nodes(left: &NoNodeLeft) -> String {
+    // A command that ends it would be pasted although somebody may still need the cordon.
+    let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
+    let uncordon = match cordoned.as_slice() {
+        [] => String::new(),
+        [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
+        _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
+    };
+    let is_of_somebody = |unfit: &Unfit| matches!(unfit, Unfit::Taint(taint) if !is_of_condition(taint));
+    let tainted = left.others.iter().filter(|(unfit, _)| is_of_somebody(unfit));
+    let tainted: BTreeSet<&String> = tainted.flat_map(|(_, nodes)| nodes).collect();
+    let tainted: Vec<String> = tainted.into_iter().cloned().collect();
+    let untaint = match tainted.as_slice() {
+        [] => String::new(),
+        [only] => format!(", remove the taint from {only} if it is not needed any more"),
+        _ => format!(", remove the taints from {} if they are not needed any more", first_names(&tainted)),
+    };
+    let unready: Vec<String> = left.unready.iter().cloned().collect();
+    let repair = match unready.as_slice() {
+        [] => String::new(),
+        names => format!(", make {} Ready", first_names(names)),
+    };
+    format!("add a node{repair}{uncordon}{untaint}")
 }
 
 /// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that. Or, after

@@ -20,7 +20,7 @@ pub(super) struct WaysBack {
     rolls: BTreeMap<String, Vec<String>>,
     /// Those of the rolls that are paused.
     paused: BTreeSet<String>,
-    /// The nodes that are part of no roll, the explained one last.
+    /// The nodes that are part of no roll, those that are drained first, and the explained one last.
     stoppable: Vec<String>,
     /// Whether somebody may work on one of these: the drain of the explained one has not ended.
     may_be_worked_on: bool,
@@ -50,9 +50,10 @@ impl WaysBack {
             may_be_worked_on: false,
             nodes: nodes.len(),
         };
-        // The node that is explained is the one that is to be drained: it comes last.
-        let (own, others): (Vec<&String>, Vec<&String>) = nodes.iter().partition(|node| *node == words.node);
-        for node in others.into_iter().chain(own) {
+        // A stop of a drain that is under way would waste it. The node that is explained comes last: it is the one to be drained.
+        let mut nodes: Vec<&String> = nodes.iter().collect();
+        nodes.sort_by_key(|node| (*node == words.node, !words.facts.drained.contains(*node)));
+        for node in nodes {
             let roll = words.roll_of(node).map(|roll| (roll.to_owned(), words.return_of(node, roll)));
             let nodes = match roll {
                 None => &mut ways.stoppable,
@@ -180,7 +181,7 @@ impl<'a> Words<'a> {
     fn return_of(&self, node: &str, roll: &str) -> RollReturn {
         let Some(of_roll) = self.facts.of_rolls.get(node) else { return RollReturn::Not };
         let is_slow = of_roll.surge.as_ref().is_some_and(|surge| surge.words(self.now).is_some());
-        let returns = of_roll.returns && !is_slow && (of_roll.is_drained || node != self.node);
+        let returns = of_roll.returns && !is_slow && (self.facts.drained.contains(node) || node != self.node);
         match self.facts.rolls.standing(roll, self.now) {
             Some(RollStanding::Running(_) | RollStanding::Ending(_)) if returns => RollReturn::ByItself,
             Some(RollStanding::Running(who)) if of_roll.awaits_confirmation => RollReturn::OnceConfirmed(who),

@@ -205,34 +205,37 @@ fn the_only_pod_of_a_deployment_that_fits_no_other_node_is_not_to_be_replaced_fi
     );
     assert_eq!(
         alone.commands,
-        [EDIT_BUDGET, STOP],
+        [STOP, EDIT_BUDGET],
         "no Deployment can replace its pods first without a node"
     );
 }
 
 #[test]
-fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_eviction() {
-    let all = || ("maxUnavailable", json!(0));
+fn a_budget_that_can_never_allow_an_eviction_is_changed_last_if_another_node_lets_a_deployment_replace_the_pods()
+ {
     let of_set = |mut pod: Value| {
         pod["metadata"]["ownerReferences"][0]["kind"] = json!("StatefulSet");
         pod
     };
     let allow_one = "kubectl -n shop patch pdb web --type=merge -p '{\"spec\":{\"maxUnavailable\":1}}'";
+    let surge = "kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"surge\":\"WhenBlocked\"}}}'";
+    let (stop_2, stop_3) = ("kubectl nm stop n2", "kubectl nm stop n3");
     for (pods, is_set, commands) in [
-        (1, false, vec![EDIT_BUDGET, STOP]),
+        (1, false, vec![stop_3, stop_2, surge, STOP, EDIT_BUDGET]),
         (1, true, vec![EDIT_BUDGET, STOP]),
-        (3, false, vec![allow_one, STOP]),
+        (3, false, vec![stop_3, stop_2, surge, STOP, allow_one]),
         (3, true, vec![allow_one, STOP]),
     ] {
-        let (spec, value) = all();
-        let mut situation = never(spec, value, pods);
-        (situation.nodes, situation.in_maintenance) = (["n1", "n2"].map(cordoned).into(), vec!["n1", "n2"]);
+        let mut situation = never("maxUnavailable", json!(0), pods);
+        situation.nodes = ["n1", "n2", "n3"].map(cordoned).into();
+        situation.in_maintenance = vec!["n1", "n2", "n3"];
         if is_set {
             situation.pods = situation.pods.into_iter().map(of_set).collect();
         }
-        let cause = only(situation.causes());
+        let facts = ClusterFacts { drained: ["n3".to_owned()].into(), ..situation.facts() };
+        let cause = only(explained(&with_status("n1", blocked_status("shop")), &facts));
         assert!(
-            cause.what[1].ends_with("A replacement fits on no other node: n1, n2 are in maintenance."),
+            cause.what[1].ends_with("A replacement fits on no other node: n1, n2, n3 are in maintenance."),
             "{cause:#?}"
         );
         assert!(cause.commands == commands && !cause.passes(), "{cause:#?}");
@@ -240,7 +243,8 @@ fn no_other_maintenance_is_to_be_stopped_for_a_budget_that_can_never_allow_an_ev
             if pods == 1 { "the only pod is unavailable" } else { "is unavailable until there is a node" };
         assert!(cause.advice.contains(cost), "{cause:#?}");
         // With another node, a Deployment can replace the pod first; nothing else would allow the eviction.
-        let first = "Add a node, or return one to service, and then let the Deployment";
+        let first = "Add a node, or return one of n2, n3 to service, unless its machine is being worked on; then let the \
+                     Deployment replace its ";
         assert_eq!(cause.advice.starts_with(first), !is_set, "{cause:#?}");
         check_harmless(&cause);
     }
