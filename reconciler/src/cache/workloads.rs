@@ -128,7 +128,7 @@ impl SeenReplicaSet {
                 (*revision, Some(self.last_write.latest(deployment.clone())), *keeps_pods_apart)
             }
         };
-        let mut workload = Workload { revision, deployment, pods: self.pods.all(), nodes: None };
+        let mut workload = Workload { revision, deployment, pods: self.pods.all(), ..Workload::default() };
         if keeps_pods_apart {
             workload.nodes = nodes_for_replacements(&workload, nodes());
         }

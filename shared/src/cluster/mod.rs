@@ -14,6 +14,7 @@ pub mod pod_exclusion;
 pub mod pod_requests;
 pub mod quantity;
 pub mod refusal;
+pub mod resource_quota;
 pub mod selector;
 pub mod topology_spread;
 pub mod volume_attachment;

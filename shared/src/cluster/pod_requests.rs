@@ -1,4 +1,4 @@
-//! The resource requests of a pod, which the scheduler reserves on a node.
+//! The resource requests of a pod, which the scheduler reserves on a node, and its limits.
 //!
 //! Source: `pkg/scheduler/framework/types.go` and `k8s.io/component-helpers/resource` in kubernetes. Containers run
 //! concurrently, init containers one after another before them, and init containers that always restart keep running.
@@ -17,17 +17,35 @@ pub const PODS: &str = "pods";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resources(BTreeMap<String, i128>);
 
+/// The requests or limits of a container.
+type Amounts = fn(&ResourceRequirements) -> Option<&BTreeMap<String, Quantity>>;
+
 impl Resources {
     /// The requests of a pod, including one of [`PODS`].
     pub fn of_pod(pod: &Pod) -> Self {
+        let mut requests = Self::sum(pod, |resources| resources.requests.as_ref());
+        if pod.spec.is_some() {
+            requests.0.insert(PODS.to_owned(), 1000);
+        }
+        requests
+    }
+
+    /// The limits of a pod.
+    pub fn limits_of_pod(pod: &Pod) -> Self {
+        Self::sum(pod, |resources| resources.limits.as_ref())
+    }
+
+    fn sum(pod: &Pod, amounts: Amounts) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
+        let read = |resources: Option<&ResourceRequirements>| Self::read(resources.and_then(amounts));
+        let of_container = |container: &Container| read(container.resources.as_ref());
         let mut running = Self::default();
         for container in &spec.containers {
-            running.add(&requested(container));
+            running.add(&of_container(container));
         }
         let (mut sidecars, mut begin) = (Self::default(), Self::default());
         for container in spec.init_containers.iter().flatten() {
-            let mut needed = requested(container);
+            let mut needed = of_container(container);
             needed.add(&sidecars);
             begin.raise_to(&needed);
             if container.restart_policy.as_deref() == Some("Always") {
@@ -36,12 +54,11 @@ impl Resources {
         }
         running.add(&sidecars);
         running.raise_to(&begin);
-        // Requests of the pod as a whole replace those of its containers.
-        for (name, amount) in requests(spec.resources.as_ref()).0 {
+        // Those of the pod as a whole replace those of its containers.
+        for (name, amount) in read(spec.resources.as_ref()).0 {
             running.0.insert(name, amount);
         }
         running.add(&Self::read(spec.overhead.as_ref()));
-        running.0.insert(PODS.to_owned(), 1000);
         running
     }
 
@@ -94,14 +111,6 @@ impl Resources {
             *own = (*own).max(*amount);
         }
     }
-}
-
-fn requested(container: &Container) -> Resources {
-    requests(container.resources.as_ref())
-}
-
-fn requests(resources: Option<&ResourceRequirements>) -> Resources {
-    Resources::read(resources.and_then(|resources| resources.requests.as_ref()))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 //! Source of the rules: kubernetes `pkg/controller/deployment` (`rolling.go`, `util/deployment_util.go`), v1.36.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -35,6 +36,7 @@ use crate::cluster::metadata;
 use crate::cluster::node_fit::{self, CandidateNode};
 use crate::cluster::pod::{self, DrainPod};
 use crate::cluster::pod_exclusion;
+use crate::cluster::resource_quota::FullQuota;
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::returning;
 
@@ -64,6 +66,8 @@ pub struct Workload {
     pub pods: Vec<Arc<DrainPod>>,
     /// How many nodes may take its replacements, if that matters ([`nodes_for_replacements`]).
     pub nodes: Option<i32>,
+    /// A quota that allows no additional pod, as far as a plan has read quotas. nm-reconciler reads none.
+    pub quota: Option<FullQuota>,
 }
 
 /// A restart that the API server did not accept.
@@ -160,7 +164,9 @@ pub fn judge(pod: &DrainPod, workload: &Workload) -> Surge {
         return under_way;
     }
     let kept_apart = || kept_apart_obstacle(deployment, workload.nodes?);
-    restart_obstacle(pod, deployment).or_else(kept_apart).map_or(Surge::Required, impossible)
+    let refused = || Some(creation_failed(deployment, workload.quota.as_ref()?));
+    let obstacle = restart_obstacle(pod, deployment).or_else(kept_apart).or_else(refused);
+    obstacle.map_or(Surge::Required, impossible)
 }
 
 /// What a rollout of the Deployment does to the pods of its `ReplicaSet` of this revision.
@@ -188,15 +194,18 @@ fn rollout_obstacle(deployment: &Deployment) -> Option<(SurgeObstacle, String)> 
         return Some((SurgeObstacle::Paused, format!("Deployment {name} is paused")));
     }
     if let Some(failure) = condition(deployment, "ReplicaFailure", "True") {
-        let why = failure.message.as_deref().unwrap_or_default();
-        let message = format!("Deployment {name} cannot create a pod: {why}");
-        return Some((SurgeObstacle::CreationFailed, message));
+        return Some(creation_failed(deployment, failure.message.as_deref().unwrap_or_default()));
     }
     condition(deployment, "Progressing", "False").map(|_| {
         let message =
             format!("the rollout of Deployment {name} exceeded its deadline: its new pods show why");
         (SurgeObstacle::Stalled, message)
     })
+}
+
+fn creation_failed(deployment: &Deployment, why: impl Display) -> (SurgeObstacle, String) {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    (SurgeObstacle::CreationFailed, format!("Deployment {name} cannot create a pod: {why}"))
 }
 
 /// Why a Deployment would not replace a pod before it leaves, or would not do so now.

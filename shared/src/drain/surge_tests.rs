@@ -116,6 +116,28 @@ fn a_rollout_that_cannot_proceed_is_named() {
 }
 
 #[test]
+fn a_quota_that_allows_no_additional_pod_is_named_unless_a_rollout_is_under_way() {
+    let named = |text: &str| text.to_owned();
+    let full = FullQuota {
+        namespace: named("shop"),
+        name: named("few"),
+        resource: named("pods"),
+        used: named("3"),
+        hard: named("3"),
+    };
+    let judged = |revision: i64| {
+        judge(&DrainPod::default(), &Workload { quota: Some(full.clone()), ..workload(&json!({}), revision) })
+    };
+    let Surge::Impossible(block) = judged(3) else { panic!("{:?}", judged(3)) };
+    assert_eq!(block.reason, SurgeObstacle::CreationFailed);
+    assert_eq!(
+        block.message,
+        "Deployment web cannot create a pod: quota shop/few allows no additional pod (pods: 3 of 3 used)"
+    );
+    assert_eq!(judged(2), Surge::Rolling, "its additional pod may exist already");
+}
+
+#[test]
 fn a_replica_set_without_a_deployment_cannot_surge() {
     let bare = Workload { revision: Some(3), ..Workload::default() };
     assert_eq!(word(&judge(&DrainPod::default(), &bare)), "NoDeployment");

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::admission::Reviewer;
 use kube_sandbox::request_log::Entry;
@@ -61,6 +62,35 @@ async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bo
     let maintenances =
         cluster.maintenances().list(&kube::api::ListParams::default()).await.unwrap().items.len();
     (configuration(&cluster.node(node).await), pods, maintenances)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_names_a_quota_that_refuses_the_additional_pod_of_a_surge() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "quota").await;
+    let cart = workload.pod_behind_budget("cart").await;
+    let plan = async || plugin(&cluster, &["plan", node_of(&cart), "--surge", "-o", "json"]).await;
+    let outcome = |planned: &Outcome| {
+        let document: Value = serde_json::from_str(&planned.stdout).unwrap();
+        let pods = document["pods"].as_array().unwrap();
+        pods.iter().find(|pod| pod["name"] == json!(cart.name_any())).unwrap().clone()
+    };
+    let allowed = plan().await;
+    assert_eq!((outcome(&allowed)["outcome"].clone(), allowed.code), (json!("surging"), Some(0)));
+
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
+    quotas.create(&PostParams::default(), &parse(quota)).await.unwrap();
+    let status = json!({"status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}});
+    quotas.patch_status("few", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let refused = plan().await;
+    let pod = outcome(&refused);
+    assert_eq!((pod["outcome"].clone(), refused.code), (json!("blocked"), Some(3)), "{refused:?}");
+    let why = format!(
+        "Deployment cart cannot create a pod: quota {}/few allows no additional pod (pods: 1 of 1 used)",
+        workload.namespace()
+    );
+    assert!(pod.to_string().contains(&why), "{pod}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::cluster::resource_quota::FullQuota;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::{BlockReason, ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
 
@@ -169,6 +170,8 @@ pub struct GuardedPods {
     /// Whether its pods are all of Deployments that nothing is known to keep from replacing them before they leave. Read only
     /// if the budget can never allow an eviction.
     pub may_surge: bool,
+    /// A quota that allows none of them an additional pod, if they may be replaced first, and quotas could be read.
+    pub full_quota: Option<FullQuota>,
 }
 
 /// An owner that cannot create all of its pods.

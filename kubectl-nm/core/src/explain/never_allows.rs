@@ -1,6 +1,10 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances alone changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
+use std::collections::BTreeSet;
+
+use nm_shared::cluster::resource_quota::FullQuota;
+
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
@@ -149,7 +153,7 @@ impl Words<'_> {
                 "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them{}",
                 self.surge_terms(grant)
             );
-            commands.push(self.surge());
+            commands.extend(self.surge());
         }
         (advice, commands)
     }
@@ -161,7 +165,7 @@ impl Words<'_> {
             let advice = format!(
                 "Let the Deployments replace their pods before they leave, which restarts all of them{terms}"
             );
-            return (advice, vec![self.surge()]);
+            return (advice, self.surge());
         }
         let names: Vec<String> = never.with_one_pod.iter().map(ToString::to_string).collect();
         let have = if names.len() == 1 { "has only one pod" } else { "have only one pod each" };
@@ -178,7 +182,7 @@ impl Words<'_> {
         if let Some(grant) = never.surge {
             let terms = self.surge_terms(grant);
             let advice = format!("Let the Deployment replace its only pod before the pod leaves{terms}");
-            return (advice, vec![self.surge()]);
+            return (advice, self.surge());
         }
         let cost = if never.is_unmanaged {
             "no controller replaces the only pod after its eviction"
@@ -286,7 +290,9 @@ impl Words<'_> {
         if never.is_surge_set {
             return (format!("{node}; then the Deployment replaces {pods} (spec.drain.surge)"), commands);
         }
-        commands.extend((!commands.is_empty()).then(|| self.surge()));
+        if !commands.is_empty() {
+            commands.extend(self.surge());
+        }
         let terms = self.surge_terms(grant);
         (format!("{node}; then let the Deployment replace {pods}{terms}"), commands)
     }
@@ -319,26 +325,41 @@ impl Words<'_> {
                 "; unless it is granted already, this needs `kubectl nm install --grant surge`"
             }
         };
+        let quotas: Vec<String> =
+            self.full_quotas().map(|quota| format!("; but {quota}: raise it first")).collect();
+        let quota = quotas.concat();
         let plan = nm_command("kubectl", &format!("plan {} --surge", shell_quoted(self.node)));
         let roll = self.whole_roll().map(|roll| {
             format!(". A pod may move to a node that roll {roll} drains later: this sets it for all nodes of the roll")
         });
         let roll = roll.unwrap_or_default();
-        format!(", if other nodes have room (`{plan}` shows that){needs}{also}{roll}")
+        format!(", if other nodes have room (`{plan}` shows that){quota}{needs}{also}{roll}")
     }
 
     /// The command that lets Deployments replace pods first in this maintenance, and in the others of its roll: otherwise a pod
-    /// that moves to a node of the roll blocks the roll again there.
-    fn surge(&self) -> String {
+    /// that moves to a node of the roll blocks the roll again there. Before it, that which raises a quota.
+    fn surge(&self) -> Vec<String> {
         let kubectl = self.kubectl;
+        let raise = self.full_quotas().map(|quota| {
+            let (namespace, name) = (shell_quoted(&quota.namespace), shell_quoted(&quota.name));
+            format!("{kubectl} -n {namespace} edit resourcequota {name}")
+        });
         let patch = "--type=merge -p '{\"spec\":{\"drain\":{\"surge\":\"WhenBlocked\"}}}'";
-        match self.whole_roll() {
+        let surge = match self.whole_roll() {
             Some(roll) => {
                 let all = format!("{kubectl} get nm -l {ROLL_LABEL}={} -o name", shell_quoted(roll));
                 format!("{all} | xargs {kubectl} patch {patch}")
             }
             None => format!("{kubectl} patch nm {} {patch}", shell_quoted(self.maintenance)),
-        }
+        };
+        raise.chain([surge]).collect()
+    }
+
+    /// The quotas that allow no additional pod.
+    fn full_quotas(&self) -> impl Iterator<Item = &FullQuota> {
+        let guarded = self.budgets.iter().filter_map(|budget| self.facts.budgets.get(*budget));
+        let full: BTreeSet<&FullQuota> = guarded.filter_map(|guarded| guarded.full_quota.as_ref()).collect();
+        full.into_iter()
     }
 
     /// The roll of the maintenance, if other nodes of it are still to be drained.

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -16,6 +16,7 @@ use kube::core::Selector;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::DrainPod;
+use nm_shared::cluster::resource_quota::{self, FullQuota};
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::surge;
 use nm_shared::{Grant, NodeMaintenance, PodReference};
@@ -257,6 +258,7 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
         incomplete_owners: Vec::new(),
         warnings: HashMap::new(),
         may_surge: false,
+        full_quota: None,
     };
     let Ok(Some(object)) = &guarded.budget else { return guarded };
     // Without a selector, it guards none.
@@ -278,9 +280,12 @@ async fn guarded_pods(cluster: &Cluster, budget: &PodReference, now: Timestamp) 
         unready.iter().map(async |pod| (pod.uid().unwrap_or_default(), warnings_about(cluster, pod).await)),
     );
     let owners = join_all(owners.iter().map(|owner| incomplete(cluster, namespace, owner)));
-    let may_surge = async { is_unsatisfiable(object) && may_surge(cluster, namespace, pods).await };
-    let (warnings, owners, may_surge) = tokio::join!(warnings, owners, may_surge);
-    guarded.may_surge = may_surge;
+    let surge = async {
+        let may_surge = is_unsatisfiable(object) && may_surge(cluster, namespace, pods).await;
+        (may_surge, if may_surge { full_quota(cluster, namespace, pods).await } else { None })
+    };
+    let (warnings, owners, (may_surge, full_quota)) = tokio::join!(warnings, owners, surge);
+    (guarded.may_surge, guarded.full_quota) = (may_surge, full_quota);
     guarded.warnings = warnings.into_iter().collect();
     guarded.incomplete_owners = owners.into_iter().flatten().collect();
     guarded
@@ -300,6 +305,13 @@ async fn may_surge(cluster: &Cluster, namespace: &str, pods: &[Pod]) -> bool {
         }
     };
     join_all(deployments.into_iter().map(can)).await.into_iter().all(|can| can)
+}
+
+/// A quota of the namespace that does not allow one of these pods a replacement in addition.
+async fn full_quota(cluster: &Cluster, namespace: &str, pods: &[Pod]) -> Option<FullQuota> {
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client(), namespace);
+    let quotas = list(cluster, &quotas, "list resourcequotas", ListParams::default()).await.ok()?;
+    pods.iter().find_map(|pod| resource_quota::refusing(&quotas, pod))
 }
 
 /// Whether events or claims show more of what keeps a pod from being Ready.

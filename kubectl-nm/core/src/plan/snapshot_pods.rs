@@ -10,6 +10,7 @@ use nm_shared::PodReference;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::volumes::{self, Volumes};
+use nm_shared::drain::surge::WorkloadKey;
 use nm_shared::drain::virtual_machine;
 use nm_shared::gate::etcd_guard::ETCD_NAMESPACE;
 
@@ -100,6 +101,17 @@ impl SnapshotPods {
     /// The whole pod of this uid on a planned node.
     pub(crate) fn find(&self, node: &str, uid: &str) -> Option<&Arc<Pod>> {
         self.planned.get(node)?.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// A pod on a planned node that this `ReplicaSet` controls.
+    pub(super) fn controlled_by(&self, set: &WorkloadKey) -> Option<&Arc<Pod>> {
+        self.planned.values().flatten().find(|pod| {
+            let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+            pod.metadata.namespace.as_ref() == Some(&set.namespace)
+                && metadata::controller(owners).is_some_and(|owner| {
+                    metadata::is_of(owner, "apps", "ReplicaSet") && owner.name == set.name
+                })
+        })
     }
 
     pub(super) fn have_machines(&self) -> bool {

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::Selector;
 use nm_shared::cluster::pod::ReceivedPod;
+use nm_shared::cluster::resource_quota;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::surge::{
     Workload, WorkloadKey, WorkloadState, deployment_of, keeps_pods_apart, nodes_for_replacements, revision,
@@ -16,6 +17,7 @@ use nm_shared::drain::surge::{
 use nm_shared::forecast::DrainPreview;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::list_pages;
 use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
@@ -32,9 +34,17 @@ pub(crate) async fn read(
     cluster: &Cluster,
 ) -> Result<HashMap<WorkloadKey, WorkloadState>, Error> {
     let mut workloads = HashMap::new();
+    let mut quotas: HashMap<String, Vec<ResourceQuota>> = HashMap::new();
     for key in preview.surge_candidates(&Budgets::from_objects(&snapshot.budgets)) {
         match workload(&key, cluster).await {
-            Ok(workload) => drop(workloads.insert(key, WorkloadState::Known(workload))),
+            Ok(mut workload) => {
+                if !quotas.contains_key(&key.namespace) {
+                    quotas.insert(key.namespace.clone(), read_quotas(&key.namespace, cluster).await?);
+                }
+                let pod = snapshot.pods.iter().find_map(|pods| pods.controlled_by(&key));
+                workload.quota = pod.and_then(|pod| resource_quota::refusing(&quotas[&key.namespace], pod));
+                workloads.insert(key, WorkloadState::Known(workload));
+            }
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
                 let unknown = Unread::forbidden("which pods are replaced first", &asked);
                 if !snapshot.unknown.contains(&unknown) {
@@ -84,5 +94,15 @@ async fn workload(key: &WorkloadKey, cluster: &Cluster) -> Result<Workload, Erro
     };
     let pods = pods.into_iter().map(|received| Arc::new(received.pod)).collect();
     let deployment = deployment.map(Arc::new);
-    Ok(Workload { revision: revision(&set), deployment, pods, nodes: None })
+    Ok(Workload { revision: revision(&set), deployment, pods, ..Workload::default() })
+}
+
+/// The quotas of a namespace; none without access, as a plan does not depend on them otherwise.
+async fn read_quotas(namespace: &str, cluster: &Cluster) -> Result<Vec<ResourceQuota>, Error> {
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client(), namespace);
+    let what = "list resourcequotas";
+    match list_pages(&quotas, cluster, what, ListParams::default(), Vec::push).await {
+        Err(Error::Server { status, .. }) if status.is_forbidden() => Ok(Vec::new()),
+        read => read,
+    }
 }

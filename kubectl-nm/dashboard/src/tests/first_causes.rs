@@ -49,6 +49,7 @@ pub(super) fn never_allowing(node: &str) -> Box<ClusterFacts> {
         pods: Ok(vec![serde_json::from_value(pod).unwrap()]),
         incomplete_owners: vec![],
         may_surge: false,
+        full_quota: None,
         warnings: HashMap::default(),
     };
     of_cart(guarded)
@@ -136,6 +137,7 @@ fn what_could_not_be_read_is_shown_and_no_change_of_the_budget_suggested() {
         pods: Ok(vec![]),
         incomplete_owners: vec![],
         may_surge: false,
+        full_quota: None,
         warnings: HashMap::default(),
     };
     send(&mut model, read(of_cart(hidden)));

@@ -206,6 +206,7 @@ impl Situation {
         let pods: Vec<Pod> = self.pods.iter().map(parse).collect();
         GuardedPods {
             may_surge: deployments(&pods).is_some_and(|found| !found.is_empty()),
+            full_quota: None,
             budget: Ok(Some(parse::<PodDisruptionBudget>(&self.budget))),
             pods: Ok(pods),
             incomplete_owners: self.incomplete.clone(),

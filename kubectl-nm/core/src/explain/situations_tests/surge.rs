@@ -196,7 +196,7 @@ fn crashing_other() -> Value {
 
 #[tokio::test]
 async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_grant_that_it_lacks() {
-    let advice = async |deployment: Value, is_granted: bool| {
+    let told = async |deployment: Value, is_granted: bool, quotas: Value| {
         let situation = never("maxUnavailable", json!(0), 1);
         let list = |items: &Value| (200, json!({"kind": "List", "metadata": {}, "items": items}));
         let reconciler = json!([{"metadata": {"name": "nm-reconciler", "namespace": "nm"},
@@ -207,6 +207,8 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
             "/api/v1/namespaces/shop/pods" => list(&pods),
             "/apis/apps/v1/namespaces/shop/deployments/web" => (200, deployment.clone()),
             "/apis/apps/v1/deployments" => list(&reconciler),
+            "/api/v1/namespaces/shop/resourcequotas" if quotas.is_null() => failure(403, "Forbidden", "no"),
+            "/api/v1/namespaces/shop/resourcequotas" => list(&quotas),
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => (
                 201,
                 json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
@@ -219,8 +221,11 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
         let wanted = FactsToRead::of([&object]);
         let facts = ClusterFacts::of_maintenances([&object]);
         let facts = Box::pin(read_facts::read_wanted(&server, &wanted, facts, NOW.parse().unwrap())).await;
-        explained(&object, &facts).remove(0).advice
+        let cause = explained(&object, &facts).remove(0);
+        check_harmless(&cause);
+        (cause.advice, cause.commands)
     };
+    let advice = async |deployment: Value, is_granted: bool| told(deployment, is_granted, json!([])).await.0;
     let surges = "Let the Deployment replace its only pod before the pod leaves, if other nodes have room (`kubectl nm plan n1 --surge` shows that)";
     let deployment = json!({"metadata": {"name": "web"}, "status": {}, "spec": {"replicas": 1, "strategy": {},
         "selector": {"matchLabels": {"app": "web"}}, "template": {}}});
@@ -229,6 +234,16 @@ async fn a_surge_is_advised_only_where_the_deployment_can_do_it_and_with_the_gra
         advice(deployment.clone(), false).await,
         format!("{surges}; this needs `kubectl nm install --grant surge` first")
     );
+    let quota = json!([{"metadata": {"name": "few", "namespace": "shop"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}]);
+    let (refused, commands) = told(deployment.clone(), true, quota).await;
+    assert_eq!(
+        refused,
+        format!("{surges}; but quota shop/few allows no additional pod (pods: 1 of 1 used): raise it first")
+    );
+    assert_eq!(commands[0], "kubectl -n shop edit resourcequota few");
+    assert!(commands[1].contains("WhenBlocked"), "{commands:?}");
+    // Without permission to read quotas, nothing is known of them.
+    assert_eq!(told(deployment.clone(), true, Value::Null).await.0, surges);
     let agrees = "Agree on a time with the owner of the pod, then set maxUnavailable to 1";
     let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status}]);
     for (path, value) in [
