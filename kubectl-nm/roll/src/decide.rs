@@ -211,7 +211,7 @@ impl Pass<'_> {
                 continue;
             }
             let (mut detail, mut ready_time) = (String::new(), None);
-            let gates = Gates { roll: &roll.name, settings: &roll.settings, observed: self.observed };
+            let gates = Gates { roll: self.stored, settings: &roll.settings, observed: self.observed };
             match self.next_of(node, &gates) {
                 Next::Wait(why) => (detail, ready_time) = (why, gates.ready_time(node)),
                 Next::Confirm => detail = confirmation(self.goes_on()),

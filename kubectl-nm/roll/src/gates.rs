@@ -11,8 +11,9 @@ use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
+use crate::in_cluster::runner_job::{self, NAMESPACE};
 use crate::observed::{HealthCheck, NodeView, Observed, shown};
-use crate::record::{ActionRecord, ActionState, Halt, HaltCause, Health, NodeRecord, RollNode, Step};
+use crate::record::{ActionRecord, ActionState, Halt, HaltCause, Health, NodeRecord, Roll, RollNode, Step};
 use crate::settings::RollSettings;
 
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
@@ -127,8 +128,8 @@ impl ReadyTime {
 
 /// The gates of the nodes of a roll.
 pub(super) struct Gates<'a> {
-    /// The name of the roll.
-    pub(super) roll: &'a str,
+    /// The roll, without the nodes that do not exist.
+    pub(super) roll: &'a Roll,
     pub(super) settings: &'a RollSettings,
     pub(super) observed: &'a Observed,
 }
@@ -202,10 +203,18 @@ impl Gates<'_> {
         let name = node.node();
         let timeout = self.settings.return_timeout_seconds;
         if !self.observed.is_missing_for(name, timeout) {
-            return Next::Wait(format!(
-                "the node does not exist: waits for its return, or for `kubectl nm roll resume {} --skip {name}`",
-                self.roll
-            ));
+            let roll = &self.roll.name;
+            // Other programs find it in its maintenances.
+            let is_found = self.roll.nodes.iter().any(|node| !node.is_leaving());
+            let end = match (is_found, self.settings.in_cluster) {
+                (true, _) => format!("or for `kubectl nm roll resume {roll} --skip {name}`"),
+                (false, false) => String::from("or for Ctrl-C, because the roll has no other node"),
+                (false, true) => format!(
+                    "or until its Job {NAMESPACE}/{} is deleted, because the roll has no other node",
+                    runner_job::name(roll)
+                ),
+            };
+            return Next::Wait(format!("the node does not exist: waits for its return, {end}"));
         }
         if node.record.step == Step::Planned {
             return Next::Leave(String::from("the node does not exist any more"));

@@ -105,7 +105,9 @@ impl RollView<'_> {
     /// aborted, has halted or is over.
     pub fn estimate(&self) -> Option<Estimate> {
         let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
-        if !goes_on || self.aborted.is_some() || self.record.halt.is_some() {
+        // Nobody knows when a node returns that does not exist.
+        let waits_for_node = !self.record.absent.is_empty();
+        if !goes_on || waits_for_node || self.aborted.is_some() || self.record.halt.is_some() {
             return None;
         }
         let done = &self.record.done;
@@ -168,6 +170,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::absence::AbsentNode;
     use crate::record::{DoneNodes, Halt, LABEL, NODE, SETTINGS};
     use crate::report::estimate_text;
 
@@ -232,9 +235,12 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let halt = Halt { node: "n2".into(), message: "failed".into(), at: now, cause: None };
         let halted = RollRecord { halt: Some(halt.clone()), ..goes_on.clone() };
+        let absent = vec![AbsentNode::of(&nm_core::testing::objects::requested("n2"), &[])];
+        let waits = RollRecord { absent, ..goes_on.clone() };
         for (record, state, aborted, is_estimated) in [
             (&goes_on, RollState::Working, None, true),
             (&goes_on, RollState::Waiting("paused".into()), None, true),
+            (&waits, RollState::Working, None, false),
             (&goes_on, RollState::Working, Some("ada@laptop"), false),
             (&goes_on, RollState::Aborted("ada@laptop".into()), None, false),
             (&halted, RollState::Working, None, false),

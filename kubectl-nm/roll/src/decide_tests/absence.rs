@@ -91,6 +91,21 @@ fn a_maintenance_without_an_owner_stays_and_goes_on_when_its_node_returns() {
 }
 
 #[test]
+fn a_roll_whose_last_node_does_not_exist_names_what_ends_it_and_no_command_that_would_not_find_it() {
+    let mut world = World::new(&[2], 1);
+    world.run_to("n1", Step::Draining);
+    assert_eq!(world.record.done.nodes, 1);
+    world.delete_node("n1");
+    wait(&mut world, 10);
+    assert_eq!(
+        world.detail("n1"),
+        "the node does not exist: waits for its return, or for Ctrl-C, because the roll has no other node"
+    );
+    world.return_node("n1");
+    assert_eq!(world.run(), RollState::Done);
+}
+
+#[test]
 fn the_result_of_an_action_is_kept_while_its_node_does_not_exist() {
     let mut world = World::new(&[2], 1);
     world.run_to("n0", Step::Acting);
