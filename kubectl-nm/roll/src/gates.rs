@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{State, hold, status};
+use nm_core::terminal::command_context::skip_command;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
 use nm_shared::{BlockedPod, NodeMaintenance};
@@ -207,7 +208,8 @@ impl Gates<'_> {
             // Other programs find it in its maintenances.
             let is_found = self.roll.nodes.iter().any(|node| !node.is_leaving());
             let end = match (is_found, self.settings.in_cluster) {
-                (true, _) => format!("or for `kubectl nm roll resume {roll} --skip {name}`"),
+                // A roll that somebody runs can only be resumed once it is paused.
+                (true, _) => format!("or for `{}`", skip_command("kubectl", roll, name, true)),
                 (false, false) => String::from("or for Ctrl-C, because the roll has no other node"),
                 (false, true) => format!(
                     "or until its Job {NAMESPACE}/{} is deleted, because the roll has no other node",

@@ -10,7 +10,7 @@ use kube::core::Status;
 use nm_shared::cluster::refusal::Refusal;
 use nm_shared::{NodeMaintenance, PodReference};
 
-use crate::explain::cause::{UNLESS_WORKED_ON, continued, few, sentence};
+use crate::explain::cause::{continued, few, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, IncompleteOwner, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
@@ -279,9 +279,10 @@ impl Words<'_> {
             [node] if node == self.node => {
                 String::from("; or stop the maintenance: the pods may fit on its node")
             }
-            [_] => format!("; or return a node to service on which the pods may fit{UNLESS_WORKED_ON}"),
-            _ => {
-                format!("; or return one of the nodes to service on which the pods may fit{UNLESS_WORKED_ON}")
+            nodes => {
+                let which = if nodes.len() == 1 { "a node" } else { "one of the nodes" };
+                let unless = self.unless_worked_on(nodes);
+                format!("; or return {which} to service on which the pods may fit{unless}")
             }
         };
         let (wait, status) = self.returned_by_rolls(obstacle);

@@ -15,7 +15,8 @@ use crate::explain::owner::Owner;
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::slow_surge::SlowSurge;
-use crate::maintenance::{State, node, roll_name, status};
+use crate::maintenance::{State, node, purpose, roll_name, status};
+use crate::terminal::shortened::beginning;
 
 /// Why something could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +40,8 @@ pub struct ClusterFacts {
     pub claims: BTreeSet<PodReference>,
     /// The nodes that a maintenance has cordoned.
     pub in_maintenance: BTreeSet<String>,
+    /// The reasons of their maintenances, as far as these have one.
+    pub purposes: BTreeMap<String, String>,
     /// Those of them that are drained.
     pub drained: BTreeSet<String>,
     /// Those of them that are part of rolls.
@@ -283,6 +286,8 @@ impl ClusterFacts {
             }
             if is_cordoned(&object) {
                 facts.in_maintenance.insert(node(object).to_owned());
+                let purpose = purpose(object).map(|purpose| (node(object).to_owned(), beginning(purpose)));
+                facts.purposes.extend(purpose);
                 let is_drained = State::of(object) == State::Drained;
                 facts.drained.extend(is_drained.then(|| node(object).to_owned()));
                 let awaits_confirmation = awaits_confirmation(object);
@@ -303,9 +308,10 @@ impl ClusterFacts {
 
     /// Replaces what maintenances show by what they show now, and keeps the rest.
     pub fn note_maintenances<'a>(&mut self, all: impl IntoIterator<Item = &'a NodeMaintenance>) {
-        let Self { rolls, in_maintenance, drained, of_rolls, undrained, .. } = Self::of_maintenances(all);
-        (self.rolls, self.in_maintenance, self.drained, self.of_rolls, self.undrained) =
-            (rolls, in_maintenance, drained, of_rolls, undrained);
+        let Self { rolls, in_maintenance, purposes, drained, of_rolls, undrained, .. } =
+            Self::of_maintenances(all);
+        (self.rolls, self.in_maintenance, self.purposes) = (rolls, in_maintenance, purposes);
+        (self.drained, self.of_rolls, self.undrained) = (drained, of_rolls, undrained);
     }
 }
 

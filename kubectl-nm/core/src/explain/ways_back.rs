@@ -22,8 +22,9 @@ pub(super) struct WaysBack {
     paused: BTreeSet<String>,
     /// The nodes that are part of no roll, those that are drained first, and the explained one last.
     stoppable: Vec<String>,
-    /// Whether somebody may work on one of these: the drain of the explained one has not ended.
-    may_be_worked_on: bool,
+    /// `, unless its machine is being worked on (n1: disk swap)`; empty if there is only the explained one, whose drain has not
+    /// ended.
+    unless: String,
     /// How many nodes there are.
     nodes: usize,
 }
@@ -47,7 +48,7 @@ impl WaysBack {
             rolls: BTreeMap::new(),
             paused: BTreeSet::new(),
             stoppable: Vec::new(),
-            may_be_worked_on: false,
+            unless: String::new(),
             nodes: nodes.len(),
         };
         // A stop of a drain that is under way would waste it. The node that is explained comes last: it is the one to be drained.
@@ -67,7 +68,9 @@ impl WaysBack {
         }
         let is_paused = |roll: &&String| words.facts.rolls.is_paused(roll);
         ways.paused = ways.rolls.keys().filter(is_paused).cloned().collect();
-        ways.may_be_worked_on = ways.stoppable.iter().any(|node| node != words.node);
+        if ways.stoppable.iter().any(|node| node != words.node) {
+            ways.unless = words.unless_worked_on(&ways.stoppable);
+        }
         ways
     }
 
@@ -98,24 +101,21 @@ impl WaysBack {
 
     /// What returns a node to service: the words for nodes that are part of no roll, as far as that is so.
     fn act(&self, one: &str, one_of_several: &str) -> Option<String> {
-        let is_free = self.none_returns() && self.rolls.is_empty();
-        let unless = if self.may_be_worked_on { UNLESS_WORKED_ON } else { "" };
-        match self.stoppable.as_slice() {
-            _ if is_free => {
-                let free = if self.nodes == 1 { one } else { one_of_several };
-                Some(format!("{free}{unless}"))
-            }
-            [] if self.none_returns() => {
-                let without = |(roll, nodes): (&String, &Vec<String>)| {
-                    let paused = if self.paused.contains(roll) { ", which is paused," } else { "" };
-                    format!("roll {roll}{paused} without {}", one_of(nodes))
-                };
-                let rolls: Vec<String> = self.rolls.iter().map(without).collect();
-                Some(format!("continue {}", rolls.join(", or ")))
-            }
-            [] => None,
-            nodes => Some(format!("return {} to service{unless}", one_of(nodes))),
+        let unless = &self.unless;
+        if self.none_returns() && self.rolls.is_empty() {
+            let free = if self.nodes == 1 { one } else { one_of_several };
+            return Some(format!("{free}{unless}"));
         }
+        let stop = (!self.stoppable.is_empty())
+            .then(|| format!("return {} to service{unless}", one_of(&self.stoppable)));
+        let without = |(roll, nodes): (&String, &Vec<String>)| {
+            let paused = if self.paused.contains(roll) { ", which is paused," } else { "" };
+            format!("roll {roll}{paused} without {}", one_of(nodes))
+        };
+        let rolls: Vec<String> = self.rolls.iter().filter(|_| self.none_returns()).map(without).collect();
+        let skip = (!rolls.is_empty()).then(|| format!("continue {}", rolls.join(", or ")));
+        let ways: Vec<String> = stop.into_iter().chain(skip).collect();
+        (!ways.is_empty()).then(|| ways.join(", or "))
     }
 
     /// `wait until ..., or stop the maintenance`.
@@ -135,8 +135,7 @@ impl WaysBack {
 
     /// The commands, none of which takes a node out of a roll that returns it.
     pub(super) fn commands(&self, words: &Words<'_>) -> Vec<String> {
-        let left: Vec<(&String, &Vec<String>)> =
-            self.rolls.iter().filter(|_| self.is_left_to_rolls()).collect();
+        let left: Vec<(&String, &Vec<String>)> = self.rolls.iter().filter(|_| self.none_returns()).collect();
         let confirmations = self.confirmations.keys().map(|(roll, _)| roll);
         let rolls = self.waits.keys().chain(confirmations).chain(left.iter().map(|(roll, _)| *roll));
         let status = few(rolls.map(|roll| roll_command("status", roll, words.kubectl)));
@@ -145,12 +144,11 @@ impl WaysBack {
         };
         let skip = few(left.into_iter().flat_map(skip));
         let stop = few(self.stoppable.iter().map(|node| words.stop(node)));
-        status.into_iter().chain(skip).chain(stop).collect()
-    }
-
-    /// Whether all nodes are part of rolls, and none returns by itself.
-    fn is_left_to_rolls(&self) -> bool {
-        self.none_returns() && self.stoppable.is_empty()
+        if self.none_returns() {
+            // In the order of the words.
+            return stop.into_iter().chain(status).chain(skip).collect();
+        }
+        status.into_iter().chain(stop).collect()
     }
 }
 
@@ -186,6 +184,16 @@ impl<'a> Words<'a> {
             Some(RollStanding::Running(_) | RollStanding::Ending(_)) if returns => RollReturn::ByItself,
             Some(RollStanding::Running(who)) if of_roll.awaits_confirmation => RollReturn::OnceConfirmed(who),
             _ => RollReturn::Not,
+        }
+    }
+
+    /// `, unless its machine is being worked on (n1: disk swap)`, with the reasons of the maintenances that are not explained.
+    pub(super) fn unless_worked_on(&self, nodes: &[String]) -> String {
+        let others = nodes.iter().filter(|node| *node != self.node);
+        let reason = |node: &String| Some(format!("{node}: {}", self.facts.purposes.get(node)?));
+        match few(others.filter_map(reason)).as_slice() {
+            [] => UNLESS_WORKED_ON.to_owned(),
+            reasons => format!("{UNLESS_WORKED_ON} ({})", reasons.join("; ")),
         }
     }
 

@@ -81,7 +81,7 @@ fn a_maintenance_without_an_owner_stays_and_goes_on_when_its_node_returns() {
     wait(&mut world, 30);
     assert_eq!(
         world.detail("n0"),
-        "the node does not exist: waits for its return, or for `kubectl nm roll resume r --skip n0`"
+        "the node does not exist: waits for its return, or for `kubectl nm roll pause r && kubectl nm roll resume r --skip n0`"
     );
     world.return_node("n0");
     world.decide(usize::MAX);

@@ -487,3 +487,21 @@ fn a_drained_node_on_which_its_roll_works_returns_by_itself() {
     );
     assert_eq!(ways(blocked()), (None, vec![STATUS.to_owned(), PAUSE_AND_SKIP_N1.to_owned()]));
 }
+
+#[test]
+fn nodes_of_a_roll_that_wait_for_each_other_beside_a_node_of_others_are_offered_with_its_reason() {
+    let own = maintenance("n1", blocked(), Some(&at_work()));
+    let mut of_ada = maintenance("n3", drained(), None);
+    of_ada.spec.reason = Some(String::from("dimm by ada"));
+    let others = vec![maintenance("n2", blocked(), Some(&at_work())), of_ada];
+    let found = no_node_left(&own, others, json!({}));
+    assert!(
+        found.advice.ends_with(
+            "return n3 to service, unless its machine is being worked on (n3: dimm by ada), or continue roll par without one \
+             of n2, n1"
+        ),
+        "{found:#?}"
+    );
+    let skip = |node: &str| format!("kubectl nm roll pause par && kubectl nm roll resume par --skip {node}");
+    assert_eq!(found.commands, ["kubectl nm stop n3", STATUS, &skip("n2"), &skip("n1")]);
+}
