@@ -1,5 +1,7 @@
 //! The words of what keeps pods from being Ready: a sentence, and what to do.
 
+use std::collections::BTreeSet;
+
 use crate::args::duration::age;
 use crate::explain::cause_wording::{RECENTLY, Words};
 use crate::explain::first_cause::{Subject, are_counted_later};
@@ -7,7 +9,7 @@ use crate::explain::obstacle::Obstacle;
 use crate::explain::remedy::never_ends;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::shortened::{beginning, last_causes};
-use crate::terminal::text::counted;
+use crate::terminal::text::{counted, first_names};
 
 /// A message at the end of a sentence, after a colon.
 fn quoted(message: &str) -> String {
@@ -52,10 +54,10 @@ impl Words<'_> {
     pub(super) fn unready(&self, obstacle: &Obstacle) -> String {
         let pods = self.subjects();
         let be = if self.subjects.len() == 1 { "is" } else { "are" };
-        let on_node = match self.subjects {
-            [Subject { node: Some(node), .. }] => format!(" on {node}"),
-            _ => String::new(),
-        };
+        let nodes: BTreeSet<&String> =
+            self.subjects.iter().filter_map(|subject| subject.node.as_ref()).collect();
+        let nodes: Vec<String> = nodes.into_iter().cloned().collect();
+        let on_node = if nodes.is_empty() { String::new() } else { format!(" on {}", first_names(&nodes)) };
         match obstacle {
             Obstacle::Unschedulable(message) => {
                 // The scheduler then says the same of claims and pods that it could take away from others.

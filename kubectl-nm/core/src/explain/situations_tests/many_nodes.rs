@@ -108,3 +108,17 @@ fn a_singleton_of_a_node_that_does_not_report_is_replaced_first_without_waiting_
     );
     assert!(causes[0].commands == surge.commands && causes.len() == 2, "{causes:#?}");
 }
+
+#[test]
+fn pods_that_do_not_start_on_another_node_name_it() {
+    let crashes = |name: &str| edited(crashing(name, "n3", 1, "Error"), "/metadata/uid", json!(name));
+    let situation = Situation {
+        budget: min_available(json!(2), (3, 1, 2)),
+        pods: vec![ready("web-0", "n1"), crashes("web-1"), crashes("web-2")],
+        ..Situation::default()
+    };
+    let [cause] = <[Cause; 1]>::try_from(situation.causes()).unwrap();
+    let why =
+        "shop/web-1, shop/web-2 on n3: container app keeps exiting with exit code 1, 3 restarts so far.";
+    assert!(cause.what.iter().any(|what| what == why), "{cause:#?}");
+}

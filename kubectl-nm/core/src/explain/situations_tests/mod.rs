@@ -29,6 +29,7 @@ mod spread;
 mod surge;
 mod surroundings;
 mod table;
+mod turns;
 mod volumes;
 mod without_progress;
 
