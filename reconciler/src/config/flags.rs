@@ -64,7 +64,8 @@ pub(crate) struct Flags {
     pub(crate) refuse_beside_leader: bool,
 
     /// After how many seconds without progress a pod is blocked that waits for its disruption budget, because pods that were
-    /// evicted before have not been replaced. A pod whose budget can never allow its eviction is blocked at once
+    /// evicted before have not been replaced. A pod whose budget can never allow its eviction, or not before the node reports
+    /// again, is blocked at once
     #[arg(
         long, env = "NM_BLOCKED_AFTER", value_name = "SECONDS", default_value = "30",
         value_parser = clap::value_parser!(u64).range(0..=86_400),

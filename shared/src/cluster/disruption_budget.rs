@@ -160,6 +160,12 @@ impl Budget {
         !self.unprocessed && (!self.is_counted() || self.at_most() == 0)
     }
 
+    /// Whether it cannot allow a disruption before some of so many pods that are stuck are Ready: with all others healthy it has
+    /// fewer than it needs, so that it does not even allow the eviction of those that are not Ready.
+    pub fn is_unsatisfiable_without(&self, stuck: usize) -> bool {
+        !self.unprocessed && stuck > self.at_most()
+    }
+
     /// Whether its controller can count its pods.
     pub fn is_counted(&self) -> bool {
         self.sync_failure().is_none()

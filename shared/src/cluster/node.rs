@@ -29,11 +29,14 @@ pub enum Readiness {
     Ready(Option<Timestamp>),
     /// It is not.
     NotReady,
+    /// Its kubelet has not reported for so long (40 s by default) that it does not only restart.
+    Silent,
 }
 
 /// Whether the node is Ready. A node that has not reported the condition counts as Ready.
 pub fn readiness(node: &Node) -> Readiness {
     match ready(node) {
+        Some(ready) if ready.status == "Unknown" => Readiness::Silent,
         Some(ready) if ready.status != "True" => Readiness::NotReady,
         ready => Readiness::Ready(ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0))),
     }
@@ -41,7 +44,7 @@ pub fn readiness(node: &Node) -> Readiness {
 
 /// The same, without the time.
 pub fn is_ready(node: &Node) -> bool {
-    readiness(node) != Readiness::NotReady
+    matches!(readiness(node), Readiness::Ready(_))
 }
 
 /// Whether the node reports that it is Ready. A node that has not reported the condition does not.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::api::maintenance::DrainSpec;
 use crate::cluster::disruption_budget::BudgetKey;
+use crate::cluster::node::Readiness;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
@@ -58,6 +59,9 @@ impl EvictionQueue {
     ) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
+        if observed.readiness() == Readiness::Silent {
+            plan.pods.iter().for_each(|planned| budgets.note_stuck(&planned.pod));
+        }
         let mut ahead: HashMap<BudgetKey, usize> = HashMap::new();
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
             let pod = &planned.pod;

@@ -127,6 +127,30 @@ fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
 }
 
 #[test]
+fn pods_of_a_node_that_does_not_report_do_not_wait_for_each_other_to_be_ready() {
+    let states_on = |ready: &str, of_budget: RemainingBudget| {
+        let mut observed = guarded(of_budget, 100);
+        let mut node = Node::clone(observed.node.as_ref().unwrap());
+        node.status =
+            serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": ready}]})).unwrap();
+        let unready = ["a", "b"].map(|name| Arc::new(DrainPod::clone(&pod_named(name, &json!({})))));
+        (observed.node, observed.pods) = (Some(Arc::new(node)), Some(unready.into()));
+        states(&observed)
+    };
+    let lost = |expected| left(budget_of(expected, 3, &json!([]))).moving(at(99), true, None);
+    assert_eq!(states_on("Unknown", lost(5)), (0, 2), "four are needed, and only three can be Ready");
+    assert_eq!(states_on("False", lost(5)), (2, 0), "its kubelet reports, and may only have been restarted");
+    assert_eq!(states_on("True", lost(5)), (2, 0));
+    assert_eq!(
+        states_on("Unknown", lost(6)),
+        (2, 0),
+        "another pod is not Ready either, and may be in a moment"
+    );
+    let replaced = |until| states_on("Unknown", lost(5).moving(at(99), true, Some(at(until))));
+    assert_eq!((replaced(90), replaced(60)), ((2, 0), (0, 2)), "an evicted pod is to be replaced");
+}
+
+#[test]
 fn a_budget_whose_evicted_pods_have_no_replacements_yet_blocks_once_nothing_has_moved_for_a_while() {
     // It counts the pods that exist, and the owner has not created the next one.
     let evicted_until = left(budget_of(4, 4, &json!([]))).moving(at(0), false, Some(at(100)));

@@ -82,6 +82,8 @@ pub struct RemainingBudget {
     answer: Option<BudgetRefusal>,
     /// When an eviction was last requested for it.
     asked: Option<SteadyTime>,
+    /// How many of its pods are stuck: not Ready, and on no way to become so.
+    stuck: usize,
     motion: BudgetMotion,
 }
 
@@ -103,7 +105,7 @@ impl RemainingBudget {
             never: budget.is_unsatisfiable(),
             ..BudgetMotion::default()
         };
-        Self { allowed, answer: answer.cloned(), asked, motion, budget }
+        Self { allowed, answer: answer.cloned(), asked, stuck: 0, motion, budget }
     }
 
     /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
@@ -277,6 +279,19 @@ impl Budgets {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         for left in near.filter(|left| left.budget.guards(pod) && !left.motion.never) {
             left.motion.busy_until = left.motion.busy_until.max(Some(until));
+        }
+    }
+
+    /// Notes that `pod` does not become Ready if it is not: its node does not report, for example. That counts for those of its
+    /// budgets that do not allow its eviction, either. A pod that is deleted is replaced.
+    pub fn note_stuck(&mut self, pod: &DrainPod) {
+        if pod::is_ready(pod) || pod::deadline(pod).is_some() {
+            return;
+        }
+        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        for left in near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod)) {
+            left.stuck += 1;
+            left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck);
         }
     }
 

@@ -11,6 +11,7 @@ pub const BLOCKED_AFTER: Duration = Duration::from_secs(30);
 
 /// What is known about when a budget last moved towards allowing an eviction, or will.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct BudgetMotion {
     /// When it last came closer to an eviction, or since when it is known.
     pub seen: SteadyTime,
@@ -25,6 +26,8 @@ pub struct BudgetMotion {
     /// Whether it allows no eviction even with all of its pods healthy. It counts only those that exist, so that may pass once
     /// evicted pods have been replaced.
     pub never: bool,
+    /// Whether it allows none, even with all others of its pods healthy, before pods are Ready that are stuck.
+    pub lacks_stuck: bool,
 }
 
 impl BudgetMotion {
@@ -38,6 +41,10 @@ impl BudgetMotion {
         }
         if self.in_flight {
             return limit;
+        }
+        // It counts only pods that exist, and the replacements of evicted ones may not have been created yet.
+        if self.lacks_stuck && self.busy_until.is_none_or(|at| steady_now.since(at) >= limit) {
+            return Duration::ZERO;
         }
         // Another clock may be ahead.
         let shown =

@@ -298,7 +298,7 @@ pub fn visible_state(
     }
     // Whoever deletes a pod that the drain leaves alone has decided about it.
     if let Some(termination) = termination_on(node, pod) {
-        let unready_node = (node == Readiness::NotReady).then_some(&*pod.node);
+        let unready_node = (!matches!(node, Readiness::Ready(_))).then_some(&*pod.node);
         return Some(terminating(&termination, unready_node, now));
     }
     match verdict {
@@ -317,11 +317,7 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         }
         kept_by(finalizers)
     } else if let Some(node) = unready_node {
-        let message = format!(
-            "terminating, but its node {node} is not Ready, so no kubelet confirms that it has terminated"
-        );
-        let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
-        Blocker::new(BlockReason::NodeNotReady, message).with(facts)
+        unconfirmed("terminating, but its", node)
     } else if overdue > KUBELET_TIMEOUT {
         let timeout = KUBELET_TIMEOUT.as_secs();
         let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
@@ -334,6 +330,13 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         return PodState::Terminating.into();
     };
     Blocker { since: Some(ended_at), ..blocker }.into()
+}
+
+/// The blocker of a pod that no kubelet terminates, beginning with these words.
+pub fn unconfirmed(what: &str, node: &str) -> Blocker {
+    let message = format!("{what} node {node} is not Ready, so no kubelet confirms that it has terminated");
+    let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
+    Blocker::new(BlockReason::NodeNotReady, message).with(facts)
 }
 
 /// The blocker of a pod that has ended and has finalizers.

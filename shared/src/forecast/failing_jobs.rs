@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
 use crate::api::pod_reference::PodReference;
+use crate::api::status::BlockReason;
 use crate::cluster::pod::{self, DrainPod};
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 
@@ -53,9 +54,13 @@ pub fn control(jobs: &[PodReference], pod: &DrainPod) -> bool {
 
 /// The seconds after the cordon when a pod is evicted at the earliest, or 0; none if it is not.
 fn evicted_after(expected: &PodForecast) -> Option<i64> {
-    match expected.fate {
+    match &expected.fate {
         PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_) => Some(0),
-        PodOutcome::Completes(limit) => limit,
+        // Its eviction is not what is blocked.
+        PodOutcome::Blocked(blocker) if blocker.reason == BlockReason::NodeNotReady && expected.leaves => {
+            Some(0)
+        }
+        PodOutcome::Completes(limit) => *limit,
         PodOutcome::Stays(_)
         | PodOutcome::Terminating
         | PodOutcome::DeletedWithNamespace

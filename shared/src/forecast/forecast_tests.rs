@@ -138,6 +138,35 @@ fn a_budget_whose_pods_terminate_moves_once_they_have_been_replaced() {
 }
 
 #[test]
+fn pods_of_a_node_that_is_not_ready_are_blocked_as_the_drain_blocks_them() {
+    let unready = |name: &str| pod(name, "cart", &json!({"/status": {"phase": "Running"}}));
+    let ended = || pod("z", "web", &json!({"/status": {"phase": "Succeeded"}}));
+    let recent = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": "2025-12-31T23:59:50Z"}]);
+    let mut lacks = budget("cart", "cart", -1, 7);
+    lacks.status.as_mut().unwrap().conditions = serde_json::from_value(recent).unwrap();
+    let planned_on = |readiness, drain| {
+        let mut pods = vec![unready("a"), unready("b"), pod("c", "web", &json!({})), ended()];
+        pods.extend(carts(&["d"]));
+        let node = PlannedNode { drain, readiness, ..planned("n1", pods) };
+        words(&forecast(vec![node], std::slice::from_ref(&lacks), &[]))
+    };
+    let on = |readiness| planned_on(readiness, DrainSpec::default());
+    let budget = "DisruptionBudget";
+    assert_eq!(on(Readiness::Ready(None)), ["later", "later", "goes", "later", "goes"]);
+    assert_eq!(on(Readiness::Silent), [budget, budget, "NodeNotReady", budget, "goes"]);
+    assert_eq!(
+        on(Readiness::NotReady),
+        ["NodeNotReady", "NodeNotReady", "NodeNotReady", "NodeNotReady", "goes"]
+    );
+    let forced = DrainSpec { grace_period_seconds: 0, ..DrainSpec::default() };
+    let impatient = DrainSpec { skip_wait_for_delete_timeout_seconds: 60, ..DrainSpec::default() };
+    for drain in [forced, impatient] {
+        assert_eq!(planned_on(Readiness::Silent, drain), [budget, budget, "goes", budget, "goes"]);
+    }
+}
+
+#[test]
 fn of_a_budget_that_lacks_ready_pods_it_is_not_known_that_capacity_is_what_lacks() {
     // A replacement that crashes has found a node, and moves the budget with each start.
     let mut moving = budget("cart", "cart", 0, 8);

@@ -4,6 +4,7 @@
 //! the status of a maintenance would have them. Dry-run evictions show what webhooks and budgets answer for each pod
 //! alone; how budgets limit all pods together is computed here, over all planned nodes.
 
+pub mod budget_forecast;
 pub mod capacity;
 pub mod failing_jobs;
 pub mod gate_preview;
@@ -36,6 +37,7 @@ use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, Sta
 use crate::drain::pod_state::{self, PodContext, PodStanding};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
+use crate::forecast::budget_forecast::BudgetForecast;
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
@@ -129,28 +131,18 @@ pub enum PodOutcome {
     Blocked(Blocker),
 }
 
-/// A budget and the planned pods that it guards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BudgetForecast {
-    /// The budget.
-    pub budget: BudgetKey,
-    /// The number of pods to evict that the budget guards.
-    pub pods: usize,
-    /// The number of them that may be evicted now.
-    pub now: usize,
-    /// The number that may be evicted at once when all expected pods are healthy.
-    pub at_most: usize,
-    /// The minimum number of rounds, each as large as the budget allows and finished when all pods are replaced; none if
-    /// the budget never allows an eviction, or not all because replacements fit on no node.
-    pub rounds: Option<usize>,
-    /// The number of pods that are never evicted, because replacements of other pods fit on no node.
-    pub short_of: usize,
-}
-
 impl PlannedNode {
     /// Whether pods whose eviction is refused are deleted in the end.
     fn deletes(&self) -> bool {
         self.drain.delete_after_seconds > 0
+    }
+
+    /// Whether the drain ends without a kubelet that terminates the pod, or there is one.
+    fn confirms(&self, pod: &DrainPod) -> bool {
+        matches!(self.readiness, Readiness::Ready(_))
+            || self.drain.grace_period_seconds == 0
+            || self.drain.skip_wait_for_delete_timeout_seconds > 0
+            || pod::is_finished(pod)
     }
 
     /// Seconds after which completing pods are evicted; none if they are never evicted.
@@ -285,6 +277,9 @@ impl DrainPreview {
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for (node, planned) in self.planned() {
+            if node.readiness == Readiness::Silent {
+                budgets.note_stuck(&planned.pod);
+            }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
                 budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));
             }
@@ -347,6 +342,7 @@ impl DrainPreview {
             let standing = pod_state::standing(planned, &known, now);
             let waits_for = opinion.filter(|_| waits).map(|block| &block.budget);
             let fate = outcome(standing, node, planned, replaced_by, waits_for);
+            let fate = if node.confirms(&planned.pod) { fate } else { unconfirmed(fate, &node.node) };
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
             let leaves = match fate {
@@ -409,22 +405,13 @@ fn outcome(
     }
 }
 
-impl BudgetForecast {
-    fn of(budget: BudgetKey, budgets: &Budgets) -> Self {
-        let at_most = budgets.at_most(&budget);
-        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0 }
-    }
-
-    /// Computes the rounds. The first is what the budget allows now.
-    fn counted(&mut self) -> Self {
-        let left = self.pods - self.now;
-        let first = usize::from(self.now > 0);
-        self.rounds = match left {
-            0 => Some(first),
-            _ if self.at_most == 0 => None,
-            _ => Some(first + left.div_ceil(self.at_most)),
-        };
-        self.clone()
+/// What becomes of a pod on a node that is not Ready, if it would be `fate` on another one.
+fn unconfirmed(fate: PodOutcome, node: &str) -> PodOutcome {
+    match fate {
+        PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) => {
+            PodOutcome::Blocked(pod_state::unconfirmed("evicted, but its", node))
+        }
+        fate => fate,
     }
 }
 

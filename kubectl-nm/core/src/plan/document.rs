@@ -3,9 +3,10 @@
 use nm_shared::WaitReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
+use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::preemption::Preemption;
-use nm_shared::forecast::{BudgetForecast, PodForecast, PodOutcome};
+use nm_shared::forecast::{PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
 use crate::plan::harm::{Harm, harms};

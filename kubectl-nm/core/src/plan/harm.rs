@@ -7,11 +7,12 @@ use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
+use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::NamespacedWorkload;
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
-use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
+use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
@@ -171,6 +172,8 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
         let PodOutcome::Blocked(Blocker { reason, message, facts, .. }) = &expected.fate else { continue };
         let is_over_soon = match Lasting::of(*reason) {
             Lasting::Briefly => true,
+            // Its node has a line of its own.
+            _ if *reason == BlockReason::NodeNotReady && report.unready.contains(&expected.node) => true,
             // Of the errors of the server, only a webhook that does not respond lasts.
             Lasting::UntilAllowed => *reason == BlockReason::ServerError && facts.webhook.is_none(),
             Lasting::Forever if *reason == BlockReason::DisruptionBudget => {

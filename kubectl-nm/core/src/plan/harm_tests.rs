@@ -356,6 +356,15 @@ fn a_node_that_is_not_ready_is_a_harm_if_pods_should_leave_it() {
         ["node/n1 is not Ready: its pods do not leave until its kubelet reports"]
     );
     assert_eq!(shown(silent(vec![])), [""; 0]);
+    let report = report(&["n1"], None, silent(vec![pod("db-0", &none())]), &[]);
+    let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+    assert!(
+        plan[1].contains(
+            "blocked   evicted, but its node n1 is not Ready, so no kubelet confirms that it has terminated"
+        ),
+        "{plan:?}"
+    );
+    assert_eq!(plan.last().unwrap(), "The drain would be blocked. Nothing was changed.");
 }
 
 #[test]

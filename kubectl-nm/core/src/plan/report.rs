@@ -17,13 +17,14 @@ use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::drain::returning::{ReturnCause, is_assigned_by_template, tolerates_cordon};
+use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, NamespacedWorkload};
 use nm_shared::forecast::preemption::UsedCapacity;
 use nm_shared::forecast::schedulable::{self, NodeGroup};
-use nm_shared::forecast::{BudgetForecast, DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
+use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference, ReturningPods};
 

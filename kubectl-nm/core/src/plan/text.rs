@@ -10,8 +10,9 @@ use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
+use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::CapacityEstimate;
-use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome, ReplacedBy};
+use nm_shared::forecast::{Forecast, PodForecast, PodOutcome, ReplacedBy};
 
 use crate::args::duration;
 use crate::maintenance::hooks_removed;
