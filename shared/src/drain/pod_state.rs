@@ -256,11 +256,15 @@ pub fn time_left(pod: &DrainPod, node: Readiness, now: Timestamp) -> Option<Dura
 /// pod its grace period once it is back.
 fn termination_on(node: Readiness, pod: &DrainPod) -> Option<Termination<'_>> {
     let termination = pod::termination(pod)?;
-    let (Readiness::Ready(Some(since)), Some(grace @ 1..)) = (node, termination.grace_seconds) else {
-        return Some(termination);
-    };
+    let deadline = deadline_on(node, termination.deadline, termination.grace_seconds);
+    Some(Termination { deadline, ..termination })
+}
+
+/// When the grace period ends of a pod on its node whose object has this deadline.
+pub fn deadline_on(node: Readiness, deadline: Timestamp, grace_seconds: Option<i64>) -> Timestamp {
+    let (Readiness::Ready(Some(since)), Some(grace @ 1..)) = (node, grace_seconds) else { return deadline };
     let again = since.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(since);
-    Some(Termination { deadline: termination.deadline.max(again), ..termination })
+    deadline.max(again)
 }
 
 /// When the pod ended, or will have at the latest. Once the kubelet has confirmed the end, the deadline is the time of the

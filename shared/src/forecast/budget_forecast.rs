@@ -19,12 +19,14 @@ pub struct BudgetForecast {
     pub rounds: Option<usize>,
     /// The number of pods that are never evicted, because replacements of other pods fit on no node.
     pub short_of: usize,
+    /// Whether it allows none before pods on the planned nodes are Ready that do not become so by themselves.
+    pub lacks_stuck: bool,
 }
 
 impl BudgetForecast {
     pub(super) fn of(budget: BudgetKey, budgets: &Budgets) -> Self {
         let at_most = budgets.at_most(&budget);
-        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0 }
+        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0, lacks_stuck: false }
     }
 
     /// Computes the rounds. The first is what the budget allows now.

@@ -37,6 +37,7 @@ fn planned(node: &str, pods: Vec<Arc<DrainPod>>) -> PlannedNode {
         pods,
         readiness: Readiness::Ready(None),
         cordon_tolerated: HashSet::new(),
+        failing: HashSet::new(),
     }
 }
 
@@ -79,7 +80,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
-            [BudgetForecast { budget: key, pods: 7, now, at_most, rounds, short_of: 0 }],
+            [BudgetForecast { budget: key, pods: 7, now, at_most, rounds, short_of: 0, lacks_stuck: false }],
             "{allowed} of {expected}"
         );
     };
@@ -164,6 +165,24 @@ fn pods_of_a_node_that_is_not_ready_are_blocked_as_the_drain_blocks_them() {
     for drain in [forced, impatient] {
         assert_eq!(planned_on(Readiness::Silent, drain), [budget, budget, "goes", budget, "goes"]);
     }
+}
+
+#[test]
+fn pods_that_keep_failing_are_blocked_by_a_budget_that_waits_for_them() {
+    let unready = |name: &str| pod(name, "cart", &json!({"/status": {"phase": "Running"}}));
+    let recent = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": "2025-12-31T23:59:50Z"}]);
+    let mut lacks = budget("cart", "cart", -1, 7);
+    lacks.status.as_mut().unwrap().conditions = serde_json::from_value(recent).unwrap();
+    let planned_with = |failing: &[&str]| {
+        let failing = failing.iter().map(|name| (*name).to_owned()).collect();
+        let node = PlannedNode { failing, ..planned("n1", vec![unready("a"), unready("b")]) };
+        let found = forecast(vec![node], std::slice::from_ref(&lacks), &[]);
+        (words(&found), found.budgets[0].lacks_stuck)
+    };
+    assert_eq!(planned_with(&[]), (vec!["later"; 2], false), "it has just lost them");
+    assert_eq!(planned_with(&["a"]), (vec!["later"; 2], false), "six of seven are enough");
+    assert_eq!(planned_with(&["a", "b"]), (vec!["DisruptionBudget"; 2], true));
 }
 
 #[test]

@@ -39,6 +39,9 @@ use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 use crate::forecast::budget_forecast::BudgetForecast;
 
+/// What is added to the refusal of a budget that lacks pods which do not become Ready.
+const STUCK: &str = "; of its pods that are not Ready, too many do not become Ready by themselves";
+
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
 pub struct PlannedNode {
@@ -52,6 +55,8 @@ pub struct PlannedNode {
     pub readiness: Readiness,
     /// The uids of the pods like which others may be scheduled to it while it is in maintenance.
     pub cordon_tolerated: HashSet<String>,
+    /// The uids of the pods of which a container does not start or keep running. The drain waits a while in case it does.
+    pub failing: HashSet<String>,
 }
 
 /// The verdicts on all pods, before any eviction is tried.
@@ -277,7 +282,7 @@ impl DrainPreview {
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for (node, planned) in self.planned() {
-            if node.readiness == Readiness::Silent {
+            if node.readiness == Readiness::Silent || node.failing.contains(pod::uid(&planned.pod)) {
                 budgets.note_stuck(&planned.pod);
             }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
@@ -297,7 +302,13 @@ impl DrainPreview {
             guarded.insert(pod::uid(pod), budget.clone());
             guard.pods += 1;
             guard.now += usize::from(block.is_none());
-            opinions.extend(block.map(|block| (pod::uid(pod), block)));
+            opinions.extend(block.map(|mut block| {
+                if block.motion.is_some_and(|motion| motion.lacks_stuck) {
+                    guard.lacks_stuck = true;
+                    block.refusal.message.push_str(STUCK);
+                }
+                (pod::uid(pod), block)
+            }));
         }
         forecast.budgets = guards.values_mut().map(BudgetForecast::counted).collect();
         for (node, planned) in self.planned() {

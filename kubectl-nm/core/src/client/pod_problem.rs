@@ -1,5 +1,7 @@
 //! Why a pod does not start, as its status shows it.
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::Value;
 
 use crate::terminal::shortened::{beginning, last_causes};
@@ -16,8 +18,42 @@ pub const IMAGE_REASONS: [&str; 8] = [
     "ErrImageVolumeUnavailable",
 ];
 
-/// What every pod waits for.
+/// What every container waits for: its turn, or to be created.
 const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// The reasons of a container that has ended while the kubelet did not run (`pkg/kubelet` in kubernetes, containerd).
+const LOST_REASONS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
+
+/// A container that failed this long ago at most may be about to fail again: the kubelet waits five minutes between two
+/// starts at most.
+const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
+
+/// Whether a container of a pod does not start, or does not keep running.
+pub fn has_failing_container(pod: &Pod, now: Timestamp) -> bool {
+    let status = || pod.status.iter();
+    let inits = status().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let mains = status().flat_map(|status| status.container_statuses.iter().flatten());
+    inits.chain(mains).any(|container| is_failing(container, now))
+}
+
+/// Whether a container does not start, or does not keep running.
+pub fn is_failing(container: &ContainerStatus, now: Timestamp) -> bool {
+    let state = container.state.as_ref();
+    if let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        return !reason.is_empty() && !USUAL.contains(&reason);
+    }
+    if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
+        // Of a container that a reboot of its node has ended, the kubelet does not know how.
+        let reason = terminated.reason.as_deref().unwrap_or_default();
+        return terminated.exit_code != 0 && !LOST_REASONS.contains(&reason) && container.restart_count > 0;
+    }
+    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    last.is_some_and(|last| {
+        let is_recent = last.finished_at.as_ref().is_some_and(|at| now.duration_since(at.0) < RECENT_FAILURE);
+        !container.ready && container.restart_count > 1 && last.exit_code != 0 && is_recent
+    })
+}
 
 /// `pod a: ImagePullBackOff: no such image`; none if the pod starts or runs, or is being deleted.
 pub fn pod_problem(pod: &Value) -> Option<String> {
@@ -83,6 +119,28 @@ mod tests {
             assert_eq!(is_about_image(&pod), expected, "{reason}");
         }
         assert!(!is_about_image(&json!({})));
+    }
+
+    #[test]
+    fn a_container_that_was_restarted_once_and_runs_does_not_fail() {
+        let now = "2026-01-02T03:04:05Z";
+        let ended =
+            |reason: &str| json!({"terminated": {"exitCode": 1, "reason": reason, "finishedAt": now}});
+        for (restarts, state, last, expected) in [
+            (0, json!({"running": {}}), json!({}), false),
+            (1, json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended("Error"), true),
+            (0, json!({"waiting": {"reason": "ErrImagePull"}}), json!({}), true),
+            (0, json!({"waiting": {"reason": "ContainerCreating"}}), json!({}), false),
+            (1, ended("Error"), json!({}), true),
+            (1, ended("Unknown"), json!({}), false),
+            (1, json!({"running": {}}), ended("Error"), false),
+            (2, json!({"running": {}}), ended("Error"), true),
+        ] {
+            let container = json!({"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+                "state": state, "lastState": last});
+            let pod = serde_json::from_value(json!({"status": {"containerStatuses": [container]}})).unwrap();
+            assert_eq!(has_failing_container(&pod, now.parse().unwrap()), expected, "{container}");
+        }
     }
 
     #[test]

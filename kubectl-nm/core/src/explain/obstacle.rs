@@ -3,10 +3,10 @@
 //! The reasons of containers and of events are fields that the kubelet fills from a closed set. Messages are quoted, never
 //! parsed.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
-use crate::client::pod_problem::IMAGE_REASONS;
+use crate::client::pod_problem::{IMAGE_REASONS, is_failing};
 use crate::explain::pending_claim::PendingClaim;
 use crate::explain::probe_delay;
 
@@ -89,19 +89,9 @@ pub enum Obstacle {
     Unscheduled,
 }
 
-/// The reasons of a container that has ended while the kubelet did not run (`pkg/kubelet` in kubernetes, containerd).
-const LOST_REASONS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
-
-/// The reasons of a container that waits for its turn, or is being created.
-const BEING_CREATED: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-
 /// The events that a volume causes (`pkg/kubelet/events/event.go` in kubernetes).
 const VOLUME_EVENTS: [&str; 4] =
     ["FailedAttachVolume", "FailedMount", "FailedMapVolume", "FailedMountOnFilesystemMismatch"];
-
-/// A container that failed this long ago at most may be about to fail again: the kubelet waits five minutes between two
-/// starts at most.
-const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
 
 /// A warning about a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -278,28 +268,20 @@ fn unscheduled(pod: &Pod, scheduled: Option<&PodCondition>) -> Obstacle {
 
 /// Why a container does not start, or does not keep running.
 fn failing(container: &ContainerStatus, now: Timestamp) -> Option<Obstacle> {
-    let state = container.state.clone().unwrap_or_default();
-    if let Some(waiting) = state.waiting {
-        let (reason, message) = (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default());
-        return match reason.as_str() {
-            "CrashLoopBackOff" => Some(crash_loop(container)),
-            reason if IMAGE_REASONS.contains(&reason) => {
-                Some(Obstacle::Image { image: container.image.clone(), reason: reason.to_owned(), message })
-            }
-            reason if BEING_CREATED.contains(&reason) || reason.is_empty() => None,
-            _ => Some(Obstacle::ContainerCreation { container: container.name.clone(), reason, message }),
-        };
+    if !is_failing(container, now) {
+        return None;
     }
-    if let Some(terminated) = state.terminated {
-        // Of a container that a reboot of its node has ended, the kubelet does not know how.
-        let reason = terminated.reason.as_deref().unwrap_or_default();
-        let has_failed = terminated.exit_code != 0 && !LOST_REASONS.contains(&reason);
-        return (has_failed && container.restart_count > 0).then(|| crash_loop(container));
-    }
-    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref())?;
-    let is_recent = last.finished_at.as_ref().is_some_and(|at| now.duration_since(at.0) < RECENT_FAILURE);
-    let is_looping = !container.ready && container.restart_count > 1 && last.exit_code != 0 && is_recent;
-    is_looping.then(|| crash_loop(container))
+    let Some(waiting) = container.state.clone().and_then(|state| state.waiting) else {
+        return Some(crash_loop(container));
+    };
+    let (reason, message) = (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default());
+    Some(match reason.as_str() {
+        "CrashLoopBackOff" => crash_loop(container),
+        known if IMAGE_REASONS.contains(&known) => {
+            Obstacle::Image { image: container.image.clone(), reason, message }
+        }
+        _ => Obstacle::ContainerCreation { container: container.name.clone(), reason, message },
+    })
 }
 
 /// That a container exits again and again.

@@ -178,8 +178,12 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
             Lasting::UntilAllowed => *reason == BlockReason::ServerError && facts.webhook.is_none(),
             Lasting::Forever if *reason == BlockReason::DisruptionBudget => {
                 match budget_of(expected, forecast) {
-                    // A budget that allows an eviction once all its pods are healthy needs nobody.
-                    Some(budget) => budget.short_of == 0 && (budget.at_most > 0 || report.is_growing(budget)),
+                    // A budget that allows an eviction once all its pods are healthy needs nobody, if they become so.
+                    Some(budget) => {
+                        budget.short_of == 0
+                            && (budget.at_most > 0 || report.is_growing(budget))
+                            && (!budget.lacks_stuck || report.unready.contains(&expected.node))
+                    }
                     // No budget guarded a pod that was not running when it was read.
                     None => !pod::is_ready(&expected.pod),
                 }

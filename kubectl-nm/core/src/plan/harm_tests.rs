@@ -162,6 +162,23 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
     let never = planned(0, 2, 2);
     assert!(matches!(&never[..], [line] if line.starts_with("never leaves: shop/db-0: ")), "{never:?}");
     assert_eq!(planned(0, 2, 3), [""; 0], "its third pod is not Ready yet");
+    let crashing = |name: &str| {
+        let mut pod = (*pod(name, &none())).clone();
+        let status = json!({"phase": "Running", "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": false,
+            "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+        pod.status = serde_json::from_value(status).unwrap();
+        pod.into()
+    };
+    let mut snapshot = harmless();
+    snapshot.budgets = vec![budget(0, 1, 3)];
+    snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![crashing("db-0"), crashing("db-2")]);
+    assert_eq!(
+        shown(&report(&["n1"], None, snapshot, &[])),
+        [
+            "never leaves: shop/db-0, shop/db-2: The disruption budget db needs 2 healthy pods and has 1 currently; of its pods \
+          that are not Ready, too many do not become Ready by themselves"
+        ]
+    );
     let mut snapshot = harmless();
     snapshot.budgets = vec![budget(0, 2, 2)];
     let deletes = DrainSpec { delete_after_seconds: 20, ..DrainSpec::default() };

@@ -16,6 +16,7 @@ pub(crate) mod max_unavailable;
 pub mod planning;
 pub(crate) mod pods_elsewhere;
 pub mod report;
+mod returning_pods;
 pub mod slow_pods;
 pub(crate) mod snapshot_pods;
 pub(crate) mod surge_workloads;

@@ -7,16 +7,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use nm_shared::api::status::{BlockFacts, BlockReason};
+use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::node::{self, Readiness};
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
-use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
-use nm_shared::drain::returning::{ReturnCause, is_assigned_by_template, tolerates_cordon};
+use nm_shared::drain::returning::tolerates_cordon;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::failing_jobs;
@@ -26,10 +25,10 @@ use nm_shared::forecast::preemption::UsedCapacity;
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
-use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference, ReturningPods};
+use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference};
 
+use crate::client::pod_problem::has_failing_container;
 use crate::client::unread::Unread;
-use crate::maintenance::node_in_service::ready;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
 use crate::maintenance::{State, hooks_before_eviction};
@@ -38,6 +37,7 @@ use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_workload;
+use crate::plan::returning_pods::{block_assigned, block_returning};
 use crate::plan::slow_pods::SlowPods;
 use crate::plan::volume_detach::DetachReport;
 use crate::terminal::text::counted;
@@ -116,12 +116,14 @@ pub(crate) fn preview(
             None => tolerates_cordon(&DrainPod::from(pod), Group::Medik8s.drain_taint()),
         };
         let tolerant = on_node().filter(|pod| tolerates(pod));
+        let failing = on_node().filter(|pod| has_failing_container(pod, now));
         PlannedNode {
             cordon_tolerated: tolerant.filter_map(|pod| pod.metadata.uid.clone()).collect(),
             node: name.clone(),
             drain: drain_of(name, requested, snapshot),
             pods: on_node().map(|pod| Arc::new(DrainPod::from(&**pod))).collect(),
             readiness: known.map_or(Readiness::Ready(None), node::readiness),
+            failing: failing.filter_map(|pod| pod.metadata.uid.clone()).collect(),
         }
     };
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
@@ -289,55 +291,6 @@ fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<
     let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
     let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((key, lacking))
-}
-
-/// Pods that return to their node after each eviction, because they fit on no other one, block a drain that waits for them.
-fn block_returning(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
-    let (Some(nodes), Some(pods)) = (&snapshot.nodes, &snapshot.pods) else { return };
-    let waits = |expected: &&mut PodForecast| {
-        let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
-        is_evicted && expected.returning == Some(ReturningPods::Wait)
-    };
-    for expected in forecast.pods.iter_mut().filter(waits) {
-        let Some(pod) = pods.find(&expected.node, pod::uid(&expected.pod)) else { continue };
-        let volumes = snapshot.volumes.node_selectors(pod);
-        let mut others = nodes.iter().filter(|other| node::name(other) != expected.node);
-        // One that reboots or is cordoned may take the pod later.
-        if others.all(|other| node_fit::check(pod, &volumes, &ready(other)).is_err()) {
-            expected.fate = keeps_returning("it tolerates the cordon and fits on no other node");
-        }
-    }
-}
-
-/// Pods that their owners create on the same node again block a drain, unless they may stay because they tolerate the cordon. A Job
-/// that fails creates none.
-fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot) {
-    let Some(pods) = &snapshot.pods else { return };
-    let failing = failing_jobs::failing(forecast, &snapshot.jobs).remove(&None).unwrap_or_default();
-    for expected in &mut forecast.pods {
-        let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
-        let stays = expected.returning == Some(ReturningPods::Stay);
-        let pod = pods.find(&expected.node, pod::uid(&expected.pod));
-        if is_evicted
-            && expected.is_replaced()
-            && !stays
-            && !failing_jobs::control(&failing, &expected.pod)
-            && pod.is_some_and(|pod| is_assigned_by_template(pod))
-        {
-            let drain_taint = Group::Medik8s.drain_taint();
-            expected.fate = keeps_returning(&ReturnCause::Assigned.words(drain_taint));
-        }
-    }
-}
-
-fn keeps_returning(cause: &str) -> PodOutcome {
-    PodOutcome::Blocked(Blocker {
-        reason: BlockReason::KeepsReturning,
-        message: format!("it returns to the node after each eviction, because {cause}"),
-        facts: BlockFacts::default(),
-        since: None,
-        refusals: 0,
-    })
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

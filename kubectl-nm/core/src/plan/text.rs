@@ -378,7 +378,7 @@ fn budgets(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 /// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
 fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, .. } = forecast;
     let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
     let evictions = counted(*now, "eviction");
     let is_growing = report.is_growing(forecast);
