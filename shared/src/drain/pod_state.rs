@@ -252,6 +252,11 @@ pub fn time_left(pod: &DrainPod, node: Readiness, now: Timestamp) -> Option<Dura
     Duration::try_from(deadline.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
+/// When the grace period of a pod on its node ends, if it is terminating.
+pub fn deadline(pod: &DrainPod, node: Readiness) -> Option<Timestamp> {
+    Some(termination_on(node, pod)?.deadline)
+}
+
 /// The termination of a pod on its node. A kubelet that could not know of the deletion, because its node was not Ready, gives the
 /// pod its grace period once it is back.
 fn termination_on(node: Readiness, pod: &DrainPod) -> Option<Termination<'_>> {

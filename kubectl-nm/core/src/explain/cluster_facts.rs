@@ -67,6 +67,8 @@ pub struct ClusterFacts {
     pub is_surge_granted: Option<bool>,
     /// The explained nodes that are not Ready.
     pub unready: BTreeMap<String, UnreadyNode>,
+    /// Since when the others of them have been Ready.
+    pub ready_since: BTreeMap<String, Timestamp>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
     pub outages: BTreeMap<String, Vec<Outage>>,
     /// Why more workloads may be without a ready pod since pods of theirs left these nodes.

@@ -74,6 +74,8 @@ pub struct Subject {
     pub starting_since: Option<Timestamp>,
     /// When its grace period ends, if it is terminating.
     pub deadline: Option<Timestamp>,
+    /// Its grace period in seconds, if it is terminating.
+    pub grace_seconds: Option<i64>,
     /// Whether it has ended, and only its Job keeps it until it has counted it.
     pub is_counted_later: bool,
     /// Its owner, whose template selects its nodes; none if it has no controller.
@@ -446,6 +448,7 @@ pub fn subject(pod: &Pod) -> Subject {
         unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
+        grace_seconds: pod.metadata.deletion_grace_period_seconds,
         is_counted_later: is_counted_later(pod),
         owner: owner_of(pod),
         suits: BTreeSet::new(),

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+use nm_shared::cluster::node::Readiness;
+use nm_shared::drain::pod_state::deadline_on;
+
 use crate::args::duration::age;
 use crate::explain::cause_wording::{RECENTLY, Words};
 use crate::explain::first_cause::{Subject, are_counted_later};
@@ -224,6 +228,12 @@ impl Words<'_> {
         }
     }
 
+    /// When the grace period of a terminating pod ends: later than its object shows if the kubelet was away and is back.
+    fn deadline(&self, subject: &Subject) -> Option<Timestamp> {
+        let since = subject.node.as_ref().and_then(|node| self.facts.ready_since.get(node));
+        Some(deadline_on(Readiness::Ready(since.copied()), subject.deadline?, subject.grace_seconds))
+    }
+
     /// `shop/a is terminating, with 20s of its grace period left`.
     pub(super) fn terminating(&self) -> String {
         if are_counted_later(self.subjects) {
@@ -236,7 +246,7 @@ impl Words<'_> {
             };
         }
         let one = |subject: &Subject| {
-            let grace = subject.deadline.map(|deadline| deadline.duration_since(self.now).as_secs());
+            let grace = self.deadline(subject).map(|deadline| deadline.duration_since(self.now).as_secs());
             let grace = match grace {
                 None => String::new(),
                 Some(left) if left > 0 => format!(", with {} of its grace period left", age(left)),
@@ -247,7 +257,7 @@ impl Words<'_> {
         match self.subjects {
             [only] => one(only),
             several => {
-                let left = several.iter().filter_map(|subject| subject.deadline);
+                let left = several.iter().filter_map(|subject| self.deadline(subject));
                 let left = left.map(|deadline| deadline.duration_since(self.now).as_secs());
                 let (left, over): (Vec<i64>, Vec<i64>) = left.partition(|left| *left > 0);
                 let over_for = over.iter().min().map(|over| age(-over));

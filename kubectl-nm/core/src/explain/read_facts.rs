@@ -15,6 +15,7 @@ use kube::api::{Api, ListParams};
 use kube::core::Selector;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::metadata;
+use nm_shared::cluster::node::{Readiness, readiness};
 use nm_shared::cluster::pod::DrainPod;
 use nm_shared::cluster::resource_quota::{self, FullQuota};
 use nm_shared::cluster::volumes::{self, Volumes};
@@ -74,6 +75,9 @@ pub async fn read<'a>(
         match node {
             Some(node) => {
                 facts.unready.extend(UnreadyNode::of(&node).map(|unready| (name.clone(), unready)));
+                if let Readiness::Ready(Some(since)) = readiness(&node) {
+                    facts.ready_since.insert(name.clone(), since);
+                }
                 facts.halted.extend(halted.contains(&name).then_some((name, node)));
             }
             None => facts.deleted.extend([name]),

@@ -44,8 +44,12 @@ impl From<Node> for ListedNode {
             set_by: metadata.managed_fields.iter().flatten().find_map(set_cordon),
         };
         let control_plane = has_control_plane_label(&metadata);
+        let conditions = status.conditions.unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let since = |ready: &NodeCondition| Some(ready.last_transition_time.as_ref()?.0);
         let details = NodeDetails {
-            readiness: readiness(&status.conditions.unwrap_or_default()),
+            readiness: readiness(ready),
+            ready_since: ready.filter(|ready| ready.status == "True").and_then(since),
             cordon: cordon_owner(&marks),
             pool: pool.or(control_plane.then_some(CONTROL_PLANE_POOL)).map(str::to_owned),
             zone: zone.map(str::to_owned),
@@ -69,8 +73,7 @@ fn set_cordon(fields: &ManagedFieldsEntry) -> Option<&str> {
     fields.manager.as_deref()
 }
 
-fn readiness(conditions: &[NodeCondition]) -> NodeReadiness {
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+fn readiness(ready: Option<&NodeCondition>) -> NodeReadiness {
     match ready.map(|ready| ready.status.as_str()) {
         Some("True") => NodeReadiness::Ready,
         Some("False") => NodeReadiness::NotReady,
@@ -107,7 +110,8 @@ mod tests {
             "spec": {"podCIDR": "10.0.0.0/24", "unschedulable": true, "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]},
             "status": {
                 "images": [{"names": ["a"], "sizeBytes": 5}],
-                "conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+                "conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True",
+                    "lastTransitionTime": "2026-01-01T00:01:00Z"}],
                 "nodeInfo": {"kubeletVersion": "v1.36.2", "machineID": "m"},
             },
         });
@@ -119,6 +123,7 @@ mod tests {
             control_plane: false,
             details: Some(NodeDetails {
                 readiness: NodeReadiness::Ready,
+                ready_since: Some("2026-01-01T00:01:00Z".parse().unwrap()),
                 cordon: Some(CordonOwner::Maintenance),
                 pool: Some("blue".into()),
                 zone: Some("eu-1a".into()),

@@ -20,6 +20,9 @@ pub(crate) struct NodeMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeDetails {
     pub(crate) readiness: NodeReadiness,
+    /// Since when it has been Ready, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ready_since: Option<Timestamp>,
     /// Who keeps it from taking new pods.
     pub(crate) cordon: Option<CordonOwner>,
     /// Its pool, by the label of its provider.

@@ -214,6 +214,7 @@ fn name(node: usize) -> String {
 fn node(at: usize, step: usize) -> Arc<NodeMetadata> {
     let details = NodeDetails {
         readiness: NodeReadiness::Ready,
+        ready_since: None,
         cordon: step.is_multiple_of(7).then_some(CordonOwner::Person).filter(|_| step > 0),
         pool: Some(format!("pool-{}", at % 12)),
         zone: Some(format!("zone-{}", at % 3)),

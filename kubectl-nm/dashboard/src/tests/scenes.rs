@@ -176,6 +176,7 @@ pub(crate) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
         let number: usize = node.name[node.name.len() - 1..].parse().unwrap();
         let details = NodeDetails {
             readiness,
+            ready_since: None,
             cordon,
             pool: if node.control_plane { None } else { Some(["web", "batch"][number % 2].into()) },
             zone: Some(["eu-1a", "eu-1b", "eu-1c"][number % 3].into()),

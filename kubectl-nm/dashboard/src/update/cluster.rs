@@ -56,6 +56,7 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     let all = model.open.iter_mut().chain(model.background.iter_mut());
     for open in all.filter(|open| concerns(change, &open.name)) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+        open.pods.ready_since = model.fleet.ready_since(&open.name);
         open.pods.apply_status(maintenance, model.now);
         open.events.show(maintenance);
         open.tree.outdate();
@@ -84,6 +85,7 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<NodePod>)
     let Some(open) = Model::node_of_message(known, model.options.recording, node) else { return };
     model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
+    open.pods.ready_since = model.fleet.ready_since(node);
     match change {
         WatchChange::Listed(pods) => {
             open.pods.list(pods, maintenance, model.now);
@@ -138,6 +140,7 @@ pub(super) fn node_closed(model: &mut Model, node: &str) {
 pub(super) fn tick(model: &mut Model) {
     for open in model.open.iter_mut().chain(model.background.iter_mut()) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+        open.pods.ready_since = model.fleet.ready_since(&open.name);
         if open.pods.tick(maintenance, model.now) {
             open.tree.outdate();
         }

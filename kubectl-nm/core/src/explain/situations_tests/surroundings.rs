@@ -222,6 +222,34 @@ fn pods_that_terminate_for_too_long_are_not_hidden_by_one_that_has_time_left() {
 }
 
 #[test]
+fn a_kubelet_that_is_back_gives_its_terminating_pods_their_grace_period_again() {
+    let refs = ["web-0", "web-1"].map(|name| json!({"namespace": "shop", "name": name}));
+    let said = |pods: &[Value], since: &str| {
+        let status = json!({"phase": "Running", "podCounts": {"terminating": pods.len()},
+            "pendingPodsRefs": refs[..pods.len()].to_vec()});
+        let facts = ClusterFacts {
+            terminating: [("n1".to_owned(), Ok(pods.iter().map(parse).collect()))].into(),
+            ready_since: [("n1".to_owned(), since.parse().unwrap())].into(),
+            ..ClusterFacts::default()
+        };
+        explained(&with_status("n1", status), &facts)[0].what[0].clone()
+    };
+    let pod = |name: &str| {
+        let pod = edited(terminating("2026-01-02T03:06:00Z"), "/metadata/name", json!(name));
+        let mut pod = edited(pod, "/spec/nodeName", json!("n1"));
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(60);
+        pod
+    };
+    let (back, before) = ("2026-01-02T03:07:05Z", "2026-01-02T03:00:00Z");
+    assert_eq!(said(&[pod("web-0")], back), "shop/web-0 is terminating, with 40s of its grace period left.");
+    assert_eq!(
+        said(&[pod("web-0"), pod("web-1")], back),
+        "shop/web-0, shop/web-1 are terminating: at most 40s of their grace periods are left."
+    );
+    assert_eq!(said(&[pod("web-0")], before), "shop/web-0 is terminating: its grace period ended 1m25s ago.");
+}
+
+#[test]
 fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
     let budget = |name: &str| json!({"name": name, "desiredHealthy": 1, "currentHealthy": 2});
     let pod = |name: &str| {

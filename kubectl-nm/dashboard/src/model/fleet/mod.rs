@@ -205,6 +205,11 @@ impl Fleet {
         self.nodes.get(node).map(AsRef::as_ref)
     }
 
+    /// Since when a node has been Ready, as far as that is known.
+    pub(crate) fn ready_since(&self, node: &str) -> Option<Timestamp> {
+        self.node(node)?.details.as_ref()?.ready_since
+    }
+
     pub(crate) fn shared_node(&self, node: &str) -> Option<&Arc<NodeMetadata>> {
         self.nodes.get(node)
     }

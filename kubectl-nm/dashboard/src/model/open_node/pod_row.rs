@@ -42,13 +42,18 @@ impl From<PodState> for PodProgress {
 }
 
 impl PodProgress {
-    /// The progress of a pod with that verdict, from the pod alone.
-    pub(crate) fn of(pod: &NodePod, verdict: Verdict, now: Timestamp) -> Self {
+    /// The progress of a pod with that verdict, from the pod alone, on a node that has been Ready for so long.
+    pub(crate) fn of(
+        pod: &NodePod,
+        verdict: Verdict,
+        ready_since: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Self {
+        let node = Readiness::Ready(ready_since);
         if let Verdict::Stay(reason) = verdict {
             return Self { message: stay_words(&pod.pod, reason), ..PodState::Staying.into() };
         }
-        let Some(PodStanding { state, blocker, .. }) =
-            pod_state::visible_state(&pod.pod, verdict, Readiness::Ready(None), now)
+        let Some(PodStanding { state, blocker, .. }) = pod_state::visible_state(&pod.pod, verdict, node, now)
         else {
             return PodState::Waiting.into();
         };
@@ -61,7 +66,8 @@ impl PodProgress {
                 ..state.into()
             },
             None if state == PodState::Terminating => {
-                Self { since: pod.terminating_since(), deadline: pod.deadline(), ..state.into() }
+                let deadline = pod_state::deadline(&pod.pod, node);
+                Self { since: pod.terminating_since(), deadline, ..state.into() }
             }
             None => state.into(),
         }

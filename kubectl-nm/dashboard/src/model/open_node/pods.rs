@@ -33,6 +33,8 @@ pub(crate) struct PodList {
     maintenance: String,
     /// The pods that have come since its drain began. Its status counts those that were there then.
     later: HashSet<String>,
+    /// Since when the node has been Ready, as far as that is known.
+    pub(crate) ready_since: Option<Timestamp>,
     pub(crate) rows: Listing<PodRow>,
     pub(crate) complete: bool,
     pub(crate) hidden: bool,
@@ -49,16 +51,21 @@ impl WatchedPod {
         Self { pod: Arc::clone(pod), verdict: pod.verdict(spec, now) }
     }
 
-    fn row(&self, status: &StatusView<'_>, now: Timestamp) -> PodRow {
-        PodRow { id: Arc::clone(&self.pod.id), progress: self.progress(status, now) }
+    fn row(&self, status: &StatusView<'_>, ready_since: Option<Timestamp>, now: Timestamp) -> PodRow {
+        PodRow { id: Arc::clone(&self.pod.id), progress: self.progress(status, ready_since, now) }
     }
 
-    fn progress(&self, status: &StatusView<'_>, now: Timestamp) -> PodProgress {
+    fn progress(
+        &self,
+        status: &StatusView<'_>,
+        ready_since: Option<Timestamp>,
+        now: Timestamp,
+    ) -> PodProgress {
         let summary = status.summary;
         if !summary.in_maintenance {
             return PodProgress::default();
         }
-        let own = PodProgress::of(&self.pod, self.verdict, now);
+        let own = PodProgress::of(&self.pod, self.verdict, ready_since, now);
         if matches!(self.verdict, Verdict::Stay(_)) {
             return own;
         }
@@ -130,7 +137,7 @@ impl PodList {
         if self.complete && maintenance.is_some_and(has_begun) && self.rows.get(&pod.id.key).is_none() {
             self.later.insert(pod.id.key.clone());
         }
-        self.rows.upsert(watched.row(&StatusView::of(maintenance), now));
+        self.rows.upsert(watched.row(&StatusView::of(maintenance), self.ready_since, now));
         self.ids.insert(path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id));
         self.watched.insert(pod.id.key.clone(), watched);
     }
@@ -258,7 +265,7 @@ impl PodList {
         status: &StatusView<'_>,
         now: Timestamp,
     ) -> Vec<PodRow> {
-        let rows = concerned.into_iter().map(|watched| watched.row(status, now));
+        let rows = concerned.into_iter().map(|watched| watched.row(status, self.ready_since, now));
         rows.filter(|row| self.rows.get(row.key()).is_none_or(|known| known.progress != row.progress))
             .collect()
     }
@@ -283,7 +290,7 @@ impl PodList {
         let mut rows: Vec<PodRow> = if self.hidden {
             status.rows()
         } else {
-            self.watched.values().map(|watched| watched.row(&status, now)).collect()
+            self.watched.values().map(|watched| watched.row(&status, self.ready_since, now)).collect()
         };
         if maintenance.is_some_and(has_begun) {
             let present: HashSet<&str> = rows.iter().map(Row::key).collect();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::lists::listing::Rows;
+use crate::model::open_node::pod_row::detail;
 
 fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
@@ -276,6 +277,21 @@ fn a_terminating_pod_becomes_blocked_after_its_grace_period() {
     assert_eq!(shown(&pods), ["Terminating e"]);
     pods.tick(Some(&status), now() + SignedDuration::from_secs(90));
     assert_eq!(shown(&pods)[0], "Blocked e terminating");
+}
+
+#[test]
+fn a_node_that_is_back_gives_its_terminating_pods_their_grace_period_again() {
+    let status = running(&json!({}));
+    let mut pods = PodList { ready_since: Some(now()), ..PodList::default() };
+    pods.list(&[terminating("e", "2026-01-02T03:08:00Z")], Some(&status), now());
+    let row = pods.rows.nth(0).unwrap();
+    assert_eq!(
+        (row.progress.word(), detail(row, now()).as_str()),
+        ("Terminating", "30s of the grace period left")
+    );
+    pods.ready_since = None;
+    pods.tick(Some(&status), now());
+    assert_eq!(shown(&pods)[0], "Blocked e terminating", "its node has been Ready all the time");
 }
 
 #[test]
