@@ -203,6 +203,8 @@ pub struct Outage {
     pub terminating: usize,
     /// When its last pod was stopped on any node since the drain started.
     pub last_stopped: Timestamp,
+    /// Since when all pods that have been stopped since the drain started had been failing, if they already had before.
+    pub failing_since: Option<Timestamp>,
     /// The pods that it has now, none of which is Ready, without those that terminate.
     pub pods: Vec<ReadPod>,
 }

@@ -27,16 +27,25 @@ impl Outage {
         // A workload is unavailable once it has too few ready pods, so perhaps before the last of them was lost.
         let unavailable = self.workload.unavailable_since.filter(|since| *since > self.last_stopped);
         let unavailable = unavailable.unwrap_or(self.last_stopped);
+        // Pods that were failing had been lost before they were stopped.
+        let lost_at = self.failing_since.unwrap_or(self.last_stopped);
         if self.pods.is_empty() {
-            return unavailable;
+            return self.failing_since.unwrap_or(unavailable);
         }
         let lost = |pod| match Served::of(pod) {
-            Served::Never => self.last_stopped,
+            Served::Never => lost_at,
             Served::Until(since) => since,
             Served::Unknown => unavailable,
         };
-        self.pods.iter().map(lost).fold(self.last_stopped, Timestamp::max)
+        self.pods.iter().map(lost).fold(lost_at, Timestamp::max)
     }
+}
+
+/// What warnings show of a pod from shortly before it was stopped: it may not have been Ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unready {
+    /// Since when its kubelet waited between attempts to start its containers, because they failed, if it did.
+    pub crashes: Option<Timestamp>,
 }
 
 /// Whether a replacement that is not Ready has served.
@@ -193,7 +202,7 @@ impl Workload {
 
     /// The pods of it that left the node after the drain started. None if it was unavailable before, or may have been.
     /// `stopped`
-    /// are the pods of all nodes, and `pods` those that exist in its namespace; `was_unready` tells whether a pod may
+    /// are the pods of all nodes, and `pods` those that exist in its namespace; `warned` tells of a pod whether, and since when, it may
     /// have been unready before it was stopped.
     pub fn outage(
         self,
@@ -201,7 +210,7 @@ impl Workload {
         began: Timestamp,
         stopped: &[StoppedPod],
         pods: &[Pod],
-        was_unready: impl Fn(&StoppedPod) -> bool,
+        warned: impl Fn(&StoppedPod) -> Option<Unready>,
     ) -> Option<Outage> {
         if !self.is_down() || self.unavailable_since.is_some_and(|since| since < began) {
             return None;
@@ -218,9 +227,14 @@ impl Workload {
         let mut left: Vec<StoppedPod> = of_drain().filter(|pod| pod.node == node).cloned().collect();
         left.sort_by(|a, b| (&a.uid, a.at).cmp(&(&b.uid, b.at)));
         left.dedup_by(|a, b| a.uid == b.uid);
-        if left.is_empty() || (self.unavailable_since.is_none() && left.iter().all(was_unready)) {
+        let were_unready = || left.iter().all(|pod| warned(pod).is_some());
+        if left.is_empty() || (self.unavailable_since.is_none() && were_unready()) {
             return None;
         }
+        // The condition of one whose pods crash again and again may be newer: they are Ready for a moment each time.
+        let crashed_before = |pod| warned(pod)?.crashes.filter(|first: &Timestamp| *first < began);
+        let failing_since = of_drain().map(crashed_before).collect::<Option<Vec<Timestamp>>>();
+        let failing_since = failing_since.and_then(|since| since.into_iter().min());
         let exists =
             |stopped: &&StoppedPod| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(&stopped.uid));
         let terminating = left.iter().filter(exists).count();
@@ -239,7 +253,7 @@ impl Workload {
             pods.into_iter().partition(|pod| pod.metadata.deletion_timestamp.is_none());
         let pods = if staying.is_empty() && waits_for_pods { leaving } else { staying };
         let pods = pods.into_iter().map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
-        Some(Outage { workload: self, left, terminating, last_stopped, pods })
+        Some(Outage { workload: self, left, terminating, last_stopped, failing_since, pods })
     }
 }
 
@@ -301,8 +315,7 @@ mod tests {
             "deletionTimestamp": time(6)}});
         let found = |pods: &[Value]| {
             let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
-            let outage =
-                set().outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &pods, |_| false).unwrap();
+            let outage = set().outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &pods, |_| None).unwrap();
             (outage.left.len(), outage.terminating)
         };
         assert_eq!((found(&[pod]), found(&[])), ((1, 1), (1, 0)));
@@ -310,7 +323,8 @@ mod tests {
 
     fn left(workload: Workload, stopped: &[StoppedPod], pods: &[Value], was_unready: bool) -> Option<usize> {
         let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
-        let outage = workload.outage("n1", time(4), stopped, &pods, |_| was_unready)?;
+        let outage =
+            workload.outage("n1", time(4), stopped, &pods, |_| was_unready.then(Unready::default))?;
         Some(outage.left.len())
     }
 
@@ -331,6 +345,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_workload_whose_pods_crashed_before_the_drain_was_down_before() {
+        let both = [stopped("web-6c4-bcdfg", "n1", 5), stopped("web-6c4-bcdfh", "n1", 5)];
+        let outage = |crashes: [Option<u32>; 2]| {
+            let warned = |pod: &StoppedPod| {
+                let minute = crashes[usize::from(pod.uid.ends_with('h'))]?;
+                Some(Unready { crashes: Some(time(minute)) })
+            };
+            let outage = deployment(2, 0, 6).outage("n1", time(4), &both, &[], warned).unwrap();
+            (outage.failing_since, outage.since())
+        };
+        assert_eq!(
+            outage([Some(1), Some(2)]),
+            (Some(time(1)), time(1)),
+            "its condition is that of the last crash"
+        );
+        assert_eq!(outage([Some(1), None]), (None, time(6)), "one of them served");
+        assert_eq!(outage([Some(1), Some(4)]), (None, time(6)), "one has failed since the drain started");
+    }
+
     fn since(pods: &[(Value, Vec<PodWarning>)]) -> Timestamp {
         let read = |(pod, warnings): &(Value, Vec<PodWarning>)| ReadPod {
             pod: parse(pod.clone()),
@@ -338,7 +372,8 @@ mod tests {
         };
         let left = vec![stopped("web-6c4-bcdfg", "n1", 5)];
         let pods = pods.iter().map(read).collect();
-        Outage { workload: deployment(1, 0, 30), left, terminating: 0, last_stopped: time(5), pods }.since()
+        let workload = deployment(1, 0, 30);
+        Outage { workload, left, terminating: 0, last_stopped: time(5), failing_since: None, pods }.since()
     }
 
     #[test]
@@ -382,7 +417,7 @@ mod tests {
     #[test]
     fn a_workload_whose_pod_moved_to_another_node_is_down_since_it_was_stopped_there() {
         let stopped = [stopped("cart-0", "n1", 5), stopped("cart-0", "n2", 9)];
-        let outage = set().outage("n1", time(4), &stopped, &[], |_| false).unwrap();
+        let outage = set().outage("n1", time(4), &stopped, &[], |_| None).unwrap();
         assert_eq!((outage.left.len(), outage.since()), (1, time(9)));
     }
 
@@ -413,7 +448,7 @@ mod tests {
         assert_eq!(left(set(), &one, &[pod("cart-0", "True")], false), None);
         assert_eq!(left(set(), &one, &[pod("cart-0", "False")], false), Some(1));
         let terminating = [parse(pod("cart-0", "False"))];
-        let outage = set().outage("n1", time(4), &one, &terminating, |_| false).unwrap();
+        let outage = set().outage("n1", time(4), &one, &terminating, |_| None).unwrap();
         assert_eq!(outage.pods.len(), 1, "the StatefulSet waits for it");
     }
 

@@ -29,7 +29,12 @@ pub(super) fn down(
     for outage in outages {
         let group = Group::of(outage, facts, now);
         let causes = group.causes();
-        match groups.iter_mut().find(|known| !causes.is_empty() && known.causes() == causes) {
+        let is_alike = |known: &&mut Group<'_>| {
+            !causes.is_empty()
+                && known.causes() == causes
+                && known.failing_since().is_some() == group.failing_since().is_some()
+        };
+        match groups.iter_mut().find(is_alike) {
             Some(known) => known.add(group),
             None => groups.push(group),
         }
@@ -115,7 +120,11 @@ pub fn summary(facts: &ClusterFacts, now: Timestamp) -> Vec<OutageLine<'_>> {
         let words = if may_only_start {
             format!("{} has no ready pod yet", outage.workload.reference())
         } else {
-            is_down(outage)
+            let before = match outage.failing_since {
+                Some(_) => "; the pods that left had been failing before the drain",
+                None => "",
+            };
+            format!("{}{before}", is_down(outage))
         };
         OutageLine { node, words, may_only_start }
     };
@@ -131,6 +140,12 @@ fn is_down(outage: &Outage) -> String {
         several => format!("its {several} pods are not ready"),
     };
     format!("{} is down: {why}", workload.reference())
+}
+
+/// That the pods that left are not what the drain has taken from a workload.
+fn failed_before(pods: usize, since: Timestamp) -> String {
+    let it = if pods == 1 { "It" } else { "They" };
+    format!("{it} had been failing before the drain, since {since}.")
 }
 
 /// Workloads whose replacements are not Ready for the same reasons.
@@ -171,6 +186,12 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Since when the pods that left had been failing, if all had before the drain.
+    fn failing_since(&self) -> Option<Timestamp> {
+        let since = self.outages.iter().map(|outage| outage.failing_since);
+        since.collect::<Option<Vec<Timestamp>>>()?.into_iter().min()
+    }
+
     fn causes(&self) -> Vec<FirstCause> {
         self.ends.iter().map(|end| end.cause.clone()).collect()
     }
@@ -201,6 +222,7 @@ impl<'a> Group<'a> {
             _ => are_down(&down),
         };
         let mut what = vec![is_down.clone(), of_workload];
+        what.extend(self.failing_since().map(|since| failed_before(left.len(), since)));
         let mut first: Option<Told> = None;
         let mut unseen = Vec::new();
         // It is over by itself only if each of its pods becomes Ready by itself.

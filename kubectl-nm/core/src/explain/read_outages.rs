@@ -1,7 +1,7 @@
 //! Reads which workloads have no ready pod since pods of theirs left nodes in maintenance, and why that is not known of all of
 //! them: what may not be read, what a limit cuts off, and pods whose events have expired.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
@@ -19,6 +19,7 @@ use crate::explain::cluster_facts::{
     ClusterFacts, FailedJob, Outage, OutageGap, StoppedPod, Unseen, Workload,
 };
 use crate::explain::obstacle::PodWarning;
+use crate::explain::outage::Unready;
 use crate::explain::read_facts::{is_unschedulable, read_nodes};
 use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
@@ -304,8 +305,8 @@ async fn of_namespace(
     let mut outages = Vec::new();
     for workload in down {
         for (node, began) in drains {
-            let was_unready = |pod: &StoppedPod| warned.contains(&pod.uid);
-            let outage = workload.clone().outage(node, *began, stopped, &pods, was_unready);
+            let warned = |pod: &StoppedPod| warned.get(&pod.uid).copied();
+            let outage = workload.clone().outage(node, *began, stopped, &pods, warned);
             outages.extend(outage.map(|outage| ((*node).to_owned(), outage)));
         }
     }
@@ -315,26 +316,29 @@ async fn of_namespace(
     Ok((outages, gap))
 }
 
-/// The uids of the pods of which there are warnings from shortly before they were stopped: they may not have been
-/// Ready. And whether there are more warnings.
+/// The pods, by uid, of which there are warnings from shortly before they were stopped. And whether there are more warnings.
 async fn warned_before(
     cluster: &Cluster,
     namespace: &str,
     stopped: &[StoppedPod],
-) -> (HashSet<String>, bool) {
+) -> (HashMap<String, Unready>, bool) {
     let read = some_events(cluster, namespace, "type=Warning,involvedObject.kind=Pod").await;
     let (warnings, is_cut) = read.unwrap_or_default();
     let first = |event: &Event| event.first_timestamp.as_ref().map(|at| at.0);
     let last = |event: &Event| event.last_timestamp.as_ref().map(|at| at.0);
     let fails = |event: &&Event| event.reason.as_deref().is_some_and(|reason| FAILS.contains(&reason));
-    let is_warned = |pod: &&StoppedPod| {
-        warnings.iter().filter(fails).any(|event| {
+    let unready = |pod: &StoppedPod| {
+        let before = warnings.iter().filter(fails).filter(|event| {
             event.involved_object.uid.as_ref() == Some(&pod.uid)
                 && first(event).is_none_or(|at| at < pod.at)
                 && last(event).is_none_or(|at| pod.at.duration_since(at) < RECENTLY)
-        })
+        });
+        let before: Vec<&Event> = before.collect();
+        let crashes = before.iter().filter(|event| event.reason.as_deref() == Some("BackOff"));
+        let crashes = crashes.filter_map(|event| first(event)).min();
+        (!before.is_empty()).then(|| (pod.uid.clone(), Unready { crashes }))
     };
-    (stopped.iter().filter(is_warned).map(|pod| pod.uid.clone()).collect(), is_cut)
+    (stopped.iter().filter_map(unready).collect(), is_cut)
 }
 
 #[cfg(test)]
@@ -347,6 +351,34 @@ mod tests {
 
     fn list_of(items: &Value, more: &str) -> (u16, Value) {
         (200, json!({"kind": "List", "metadata": {"continue": more}, "items": items}))
+    }
+
+    #[tokio::test]
+    async fn the_warnings_from_shortly_before_a_pod_was_stopped_show_since_when_it_had_been_failing() {
+        let warning = |pod: &str, reason: &str, minutes: [u32; 2]| {
+            let [first, last] = minutes.map(|minute| format!("2026-01-02T03:{minute:02}:00Z"));
+            json!({"metadata": {"name": "w"}, "type": "Warning", "reason": reason, "firstTimestamp": first, "lastTimestamp": last,
+                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": pod}})
+        };
+        let warnings = json!([
+            warning("crashes", "BackOff", [10, 29]),
+            warning("crashes", "Unhealthy", [5, 29]),
+            warning("probes", "Unhealthy", [5, 29]),
+            warning("recovered", "BackOff", [5, 15]),
+            warning("fails-since", "BackOff", [31, 32]),
+        ]);
+        let (cluster, _) = cluster(move |_, _| list_of(&warnings, ""));
+        let stopped = ["crashes", "probes", "recovered", "fails-since", "serves"].map(|name| StoppedPod {
+            pod: nm_shared::PodReference { namespace: "shop".into(), name: name.into() },
+            uid: name.into(),
+            node: "n1".into(),
+            at: "2026-01-02T03:30:00Z".parse().unwrap(),
+        });
+        let (warned, is_cut) = warned_before(&cluster, "shop", &stopped).await;
+        let since = "2026-01-02T03:10:00Z".parse().ok();
+        let expected = [("crashes", Unready { crashes: since }), ("probes", Unready { crashes: None })];
+        assert_eq!(warned, expected.map(|(pod, unready)| (pod.to_owned(), unready)).into());
+        assert!(!is_cut);
     }
 
     #[tokio::test]

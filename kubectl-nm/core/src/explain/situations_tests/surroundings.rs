@@ -39,6 +39,7 @@ pub(super) fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> Cluste
         left: vec![left("web-6c4-bcdfg"), left("web-6c4-bcdfh")],
         terminating: 0,
         last_stopped: left("web-6c4-bcdfg").at,
+        failing_since: None,
         pods,
     };
     ClusterFacts {
@@ -359,6 +360,33 @@ fn a_workload_whose_replacement_may_only_be_starting_is_not_called_down_at_the_e
     let unfit = || pending("Unschedulable", UNFIT);
     assert_eq!(said(vec![unfit()], soon), down("its 1 pod is not ready"));
     assert_eq!(said(vec![unfit(), unfit()], soon), down("its 2 pods are not ready"));
+}
+
+#[test]
+fn a_workload_whose_pods_failed_before_the_drain_is_not_said_to_be_down_by_it() {
+    let unavailable =
+        json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-02T03:05:10Z"}]);
+    let created = json!("2026-01-02T03:05:02Z");
+    let crash = || edited(waiting("CrashLoopBackOff", ""), "/metadata/creationTimestamp", created.clone());
+    let mut facts = outage(2, unavailable, vec![crash(), crash()]);
+    let before = "2026-01-02T02:59:00Z";
+    facts.outages.get_mut("n1").unwrap()[0].failing_since = before.parse().ok();
+    let causes = explained(&drained(), &facts);
+    let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+    assert_eq!(
+        cause.what[..3],
+        [
+            "shop/deploy/web is down: its 2 pods are not ready.",
+            "2 pods of this workload left n1 during the drain.",
+            "They had been failing before the drain, since 2026-01-02T02:59:00Z."
+        ]
+    );
+    assert_eq!(cause.since, before.parse().ok(), "{cause:#?}");
+    let lines = summary(&facts, NOW.parse().unwrap());
+    assert_eq!(
+        lines[0].words,
+        "shop/deploy/web is down: its 2 pods are not ready; the pods that left had been failing before the drain"
+    );
 }
 
 #[test]
