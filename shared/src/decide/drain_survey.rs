@@ -103,7 +103,8 @@ impl<'a> DrainSurvey<'a> {
         let migrating = migrating.collect();
         let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
         let prunes_details = observed.prunes_details;
-        let own_pod = observed.own_pod.clone();
+        // Without evictions, all pods wait alike.
+        let own_pod = observed.own_pod.clone().filter(|_| !withheld);
         let by_order = queue.by_order.clone();
         let deleted = count(observed.deleted.len());
         Self {

@@ -111,10 +111,14 @@ fn the_pod_of_the_reconciler_is_reported_as_evicted_last() {
     let pods =
         |pods: Vec<Arc<DrainPod>>| ClusterState { pods: Some(pods), own_pod: own_pod.clone(), ..cordoned() };
     let status = |state: &ClusterState| status_of(&maintenance(&json!({})), state);
-    let together = status(&pods(vec![pod_named("a", &json!({})), Arc::clone(&own)]));
-    let waiting = together.waiting_pods.unwrap_or_default();
+    let both = pods(vec![pod_named("a", &json!({})), Arc::clone(&own)]);
+    let waiting = status(&both).waiting_pods.unwrap_or_default();
     let told: Vec<_> = waiting.iter().map(|pod| (pod.name.as_str(), pod.reason)).collect();
     assert_eq!(told, [("b", WaitReason::EvictedLast)]);
+    let mut paused = maintenance(&json!({}));
+    paused.spec.suspend = true;
+    paused.status = Some(status(&both));
+    assert_eq!(status_of(&paused, &both).waiting_pods, None, "none is evicted while it is paused");
 }
 
 #[test]
