@@ -49,7 +49,7 @@ fn forecast(
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let draft = DrainPreview::new(nodes, &DaemonSets::default(), now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    draft.forecast(Budgets::from_objects(budgets), &answers, now)
+    draft.forecast(Budgets::from_objects(budgets), &answers, &HashSet::new(), now)
 }
 
 fn carts(names: &[&str]) -> Vec<Arc<DrainPod>> {
@@ -342,7 +342,7 @@ fn no_eviction_is_tried_for_pods_that_stay_terminate_or_are_blocked_by_the_spec(
         let draft =
             DrainPreview::new(vec![PlannedNode { drain, ..planned("n1", pods()) }], &sets, now).unwrap();
         assert_eq!(draft.to_evict().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
-        let found = draft.forecast(Budgets::default(), &HashMap::new(), now);
+        let found = draft.forecast(Budgets::default(), &HashMap::new(), &HashSet::new(), now);
         assert_eq!(words(&found), expected);
         let replaced: Vec<&str> =
             found.pods.iter().filter(|pod| pod.is_replaced()).map(|pod| pod::uid(&pod.pod)).collect();

@@ -270,25 +270,35 @@ impl DrainPreview {
             .map(|planned| &planned.pod)
     }
 
-    /// What would happen to each pod. `answers` are those to dry-run evictions, by uid.
-    pub fn forecast(
-        &self,
-        mut budgets: Budgets,
-        answers: &HashMap<String, EvictionOutcome>,
-        now: Timestamp,
-    ) -> Forecast {
-        let mut forecast = Forecast::default();
-        let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
-        let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
-        let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
+    /// Tells the budgets of the pods that are not Ready, and of those that are terminating.
+    fn note_unready(&self, budgets: &mut Budgets, unreplaced: &HashSet<String>, now: Timestamp) {
         for (node, planned) in self.planned() {
-            if node.readiness == Readiness::Silent || node.failing.contains(pod::uid(&planned.pod)) {
+            let uid = pod::uid(&planned.pod);
+            if unreplaced.contains(uid) {
+                budgets.note_lost(&planned.pod);
+            } else if node.readiness == Readiness::Silent || node.failing.contains(uid) {
                 budgets.note_stuck(&planned.pod);
             }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
                 budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));
             }
         }
+    }
+
+    /// What would happen to each pod. `answers` are those to dry-run evictions, by uid. `unreplaced` are the uids of pods that
+    /// are not Ready, and whose replacements will not be either.
+    pub fn forecast(
+        &self,
+        mut budgets: Budgets,
+        answers: &HashMap<String, EvictionOutcome>,
+        unreplaced: &HashSet<String>,
+        now: Timestamp,
+    ) -> Forecast {
+        let mut forecast = Forecast::default();
+        let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
+        let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
+        let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
+        self.note_unready(&mut budgets, unreplaced, now);
         for pod in self.to_evict() {
             let (budget, block) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,

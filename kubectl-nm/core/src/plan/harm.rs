@@ -41,7 +41,12 @@ pub enum Harm {
     /// These Jobs count the evictions as failures, and have no further attempt left.
     FailingJobs(FailingJobs),
     /// No pod of these workloads is Ready until a replacement is.
-    NoReadyPod(Vec<NamespacedWorkload>),
+    NoReadyPod {
+        /// The workloads.
+        workloads: Vec<NamespacedWorkload>,
+        /// Whether disruption budgets were read: those that were not may prevent it.
+        budgets_known: bool,
+    },
     /// The replacements of these pods fit on no other node.
     NoCapacity {
         /// The pods, and why other nodes are unsuitable.
@@ -101,7 +106,8 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     harms.extend(FailingJobs::of(&report.failing_jobs).map(Harm::FailingJobs));
     if !report.outages.is_empty() {
-        harms.push(Harm::NoReadyPod(report.outages.clone()));
+        let budgets_known = report.are_budgets_known;
+        harms.push(Harm::NoReadyPod { workloads: report.outages.clone(), budgets_known });
     }
     harms.extend(report.capacity.iter().flat_map(no_capacity));
     harms.extend(report.emptied.iter().cloned().map(Harm::NoSchedulableNode));
@@ -281,7 +287,9 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
             (Harm::FailingJobs(known), Harm::FailingJobs(more)) if known.after == more.after => {
                 return extend(&mut known.jobs, &more.jobs);
             }
-            (Harm::NoReadyPod(workloads), Harm::NoReadyPod(more)) => return extend(workloads, more),
+            (Harm::NoReadyPod { workloads, .. }, Harm::NoReadyPod { workloads: more, .. }) => {
+                return extend(workloads, more);
+            }
             (Harm::NoCapacity { unplaced, nodes }, Harm::NoCapacity { unplaced: more, nodes: of })
                 if unplaced.reasons == more.reasons && nodes == of =>
             {
@@ -365,9 +373,10 @@ impl Harm {
                 Grant::PodDeletion
             )),
             Self::FailingJobs(failing) => failing.line(),
-            Self::NoReadyPod(workloads) => {
+            Self::NoReadyPod { workloads, budgets_known } => {
                 let names: Vec<String> = workloads.iter().map(workload).collect();
-                let line = bad("no Ready pod").and(" until a replacement is Ready: ");
+                let unless = if *budgets_known { "" } else { ", unless a disruption budget prevents it" };
+                let line = bad("no Ready pod").and(format!(" until a replacement is Ready{unless}: "));
                 line.and(format!("{} ({})", counted(names.len(), "workload"), first_names(&names)))
             }
             Self::NoCapacity { unplaced: UnplacedPods { pods, reasons }, nodes } => {
@@ -412,7 +421,7 @@ impl Harm {
             }
             Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
             Self::FailingJobs(failing) => failing.document(),
-            Self::NoReadyPod(workloads) => {
+            Self::NoReadyPod { workloads, .. } => {
                 let workloads: Vec<Value> = workloads
                     .iter()
                     .map(|NamespacedWorkload { namespace, workload }| {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::start::Existing;
-use crate::plan::report::tests::{node, pod, report, scratch, snapshot};
+use crate::plan::report::tests::{NOW, node, pod, report, scratch, snapshot};
 use crate::testing::objects::requested;
 
 fn shown(report: &PlanReport) -> Vec<String> {
@@ -119,6 +119,10 @@ fn a_workload_without_a_ready_pod_is_a_harm_unless_a_pod_stays_elsewhere() {
     let expected = "no Ready pod until a replacement is Ready: 1 workload (StatefulSet shop/db)";
     let alone = || snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
     assert_eq!(shown(&report(&["n1"], None, alone(), &[])), [expected]);
+    let mut unread = alone();
+    unread.are_budgets_known = false;
+    let unless = "no Ready pod until a replacement is Ready, unless a disruption budget prevents it: 1 workload (StatefulSet shop/db)";
+    assert_eq!(shown(&report(&["n1"], None, unread, &[])), [unless]);
     let mut both = alone();
     both.pods.as_mut().unwrap().planned.insert("n2".into(), vec![pod("db-1", &none())]);
     assert_eq!(shown(&report(&["n1"], None, both, &[])), [""; 0], "one stays on another planned node");
@@ -230,6 +234,34 @@ fn of_pods_whose_replacements_fit_nowhere_those_beyond_what_their_budget_allows_
         let why = "budget shop/db waits for replacements that fit on no other node";
         assert_eq!(*line, format!("{expected}{why}"), "{lines:?}");
     }
+}
+
+#[test]
+fn pods_that_wait_for_one_whose_replacement_fits_nowhere_never_leave() {
+    let db = |name: &str, status: &str| {
+        let mut db = (*pod(name, &none())).clone();
+        let ready = json!({"type": "Ready", "status": status});
+        db.status = serde_json::from_value(json!({"phase": "Running", "conditions": [ready]})).unwrap();
+        std::sync::Arc::new(db)
+    };
+    // It has just changed, so that the drain waits for it.
+    let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
+        "message": "", "lastTransitionTime": NOW});
+    let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 3, "disruptionsAllowed": 0,
+            "conditions": [condition]}});
+    let planned = |nodes: &[&str]| {
+        let pods = vec![db("db-0", "False"), db("db-1", "True"), db("db-2", "True")];
+        let mut snapshot = snapshot(nodes, pods);
+        snapshot.budgets = vec![serde_json::from_value(budget.clone()).unwrap()];
+        shown(&report(&["n1"], None, snapshot, &[]))
+    };
+    let never =
+        |lines: &[String]| lines.iter().any(|line| line.starts_with("never leaves: shop/db-1, shop/db-2: "));
+    let alone = planned(&["n1"]);
+    assert!(never(&alone), "{alone:?}");
+    let two = planned(&["n1", "n2"]);
+    assert!(!never(&two), "{two:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub struct PlanReport {
     pub(crate) slow: Vec<SlowPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
-    are_budgets_known: bool,
+    pub(crate) are_budgets_known: bool,
     /// Whether refused pods are to be deleted, and nm-reconciler may not do that.
     pub(crate) is_deletion_denied: bool,
 }
@@ -161,7 +161,12 @@ impl PlanReport {
         now: Timestamp,
     ) -> Self {
         let budgets = Budgets::from_objects(&snapshot.budgets);
-        let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
+        let forecast_without = |lost: &HashSet<String>| {
+            let mut forecast = preview?.forecast(budgets.clone(), answers, lost, now);
+            block_assigned(&mut forecast, snapshot);
+            Some(forecast)
+        };
+        let mut forecast = forecast_without(&HashSet::new());
         let mut nodes = node_reports(planned, snapshot, now);
         for node in &mut nodes {
             let drain = drain_of(&node.node, requested, snapshot);
@@ -174,10 +179,12 @@ impl PlanReport {
             let wait = drain.wait_for_volume_detach.zip(forecast.as_ref());
             node.detach = wait.map(|(wait, forecast)| DetachReport::new(&node.node, wait, forecast));
         }
-        if let Some(forecast) = &mut forecast {
-            block_assigned(forecast, snapshot);
-        }
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
+        let placed = forecast.as_ref().zip(capacity.as_ref());
+        let lost = placed.map(|(forecast, capacity)| lost(forecast, capacity, &budgets));
+        if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
+            forecast = forecast_without(&lost);
+        }
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
             forecast.hold_back(&unplaced(capacity));
         }
@@ -291,6 +298,29 @@ fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<
     let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
     let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((key, lacking))
+}
+
+/// The uids of the pods that are not Ready and leave before others of their budget, although no replacement of these pods has a
+/// node.
+fn lost(forecast: &Forecast, capacity: &CapacityEstimate, budgets: &Budgets) -> HashSet<String> {
+    let unplaced = unplaced(capacity);
+    let is_unplaced = |expected: &PodForecast| unplaced.contains(&pod::reference(&expected.pod));
+    let waits = |expected: &&PodForecast| matches!(expected.fate, PodOutcome::WaitsForBudget(_));
+    let mut waiting: BTreeSet<&BudgetKey> =
+        forecast.pods.iter().filter(waits).filter_map(|expected| expected.guarded_by.as_ref()).collect();
+    let guards = |budget: &BudgetKey, expected: &PodForecast| {
+        budgets.guarding(&expected.pod).iter().any(|guard| guard.key == *budget)
+    };
+    waiting.retain(|budget| {
+        let mut guarded = forecast.pods.iter().filter(|expected| guards(budget, expected));
+        guarded.all(|expected| !expected.is_replaced() || is_unplaced(expected))
+    });
+    let is_lost = |expected: &&PodForecast| {
+        is_unplaced(expected)
+            && !pod::is_ready(&expected.pod)
+            && waiting.iter().any(|budget| guards(budget, expected))
+    };
+    forecast.pods.iter().filter(is_lost).map(|expected| pod::uid(&expected.pod).to_owned()).collect()
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {

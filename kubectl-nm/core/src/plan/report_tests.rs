@@ -15,7 +15,7 @@ use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::text;
 use crate::testing::objects::{named, requested, stopping};
 
-const NOW: &str = "2026-01-01T00:00:00Z";
+pub(in crate::plan) const NOW: &str = "2026-01-01T00:00:00Z";
 
 pub(in crate::plan) fn node(name: &str) -> Node {
     let labels =

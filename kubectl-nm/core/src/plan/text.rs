@@ -245,7 +245,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
                 | Harm::ClaimDeleted(_)
                 | Harm::DeletionDenied
                 | Harm::FailingJobs(_)
-                | Harm::NoReadyPod(_)
+                | Harm::NoReadyPod { .. }
                 | Harm::NoSchedulableNode(_)
         )
     };
