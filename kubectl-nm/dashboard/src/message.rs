@@ -193,15 +193,14 @@ pub(crate) enum ClusterRequest {
 }
 
 impl ClusterRequest {
-    /// Whether it comes from the start dialog, whose plan nobody reads any more.
-    pub(crate) fn ends_start_dialog(&self) -> bool {
+    /// Whether it comes from a dialog whose plan nobody reads any more.
+    pub(crate) fn ends_plan(&self) -> bool {
         match self {
             Self::Start(_) => true,
-            Self::Stop(_)
-            | Self::StopKeepingCordons(_)
-            | Self::Pause { .. }
-            | Self::Evict { .. }
-            | Self::DeletePod { .. } => false,
+            Self::Pause { pause, .. } => !pause,
+            Self::Stop(_) | Self::StopKeepingCordons(_) | Self::Evict { .. } | Self::DeletePod { .. } => {
+                false
+            }
         }
     }
 }
@@ -212,8 +211,10 @@ mod tests {
 
     #[test]
     fn only_a_start_ends_the_plan_of_the_start_dialog() {
-        assert!(ClusterRequest::Start(Vec::new()).ends_start_dialog());
-        assert!(!ClusterRequest::Stop(Vec::new()).ends_start_dialog());
-        assert!(!ClusterRequest::Pause { targets: Vec::new(), pause: true }.ends_start_dialog());
+        assert!(ClusterRequest::Start(Vec::new()).ends_plan());
+        assert!(!ClusterRequest::Stop(Vec::new()).ends_plan());
+        for pause in [true, false] {
+            assert_eq!(ClusterRequest::Pause { targets: Vec::new(), pause }.ends_plan(), !pause);
+        }
     }
 }

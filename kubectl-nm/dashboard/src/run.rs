@@ -354,7 +354,7 @@ impl Dashboard<'_> {
             // A second safeguard: `update` returns none in read-only mode.
             Effect::Send { .. } if self.model.options.readonly => {}
             Effect::Send { id, request } => {
-                if request.ends_start_dialog() {
+                if request.ends_plan() {
                     self.plans.end();
                 }
                 let (cluster, to) = (self.cluster.clone(), self.to.clone());

@@ -45,8 +45,8 @@ Examples:
   kubectl nm stop --all --yes";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node \
-and not confirmed. With --wait: 124 timed out, 130 interrupted.";
+Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node or \
+a node of a roll, and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
 /// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct StopArgs {
     #[arg(long, conflicts_with_all = ["nodes", "selector", "filename"])]
     all: bool,
 
-    /// Do not ask for confirmation before more than one node returns to service
+    /// Do not ask for confirmation before more than one node returns to service, or a node leaves its roll
     #[arg(long, short = 'y')]
     yes: bool,
 

@@ -80,13 +80,13 @@ pub(crate) async fn run(
         return Err(SetupError::InUse(nodes(&plan.maintenances)).into());
     }
     for object in &plan.maintenances {
-        let of_roll = roll_name(object).map(|roll| format!(", as part of roll {roll}, which ends"));
-        let of_roll = of_roll.unwrap_or_default();
         let (state, end) = match State::of(object) {
-            State::Planned => ("has a planned maintenance", "which will be deleted"),
-            _ => ("is in maintenance", "and will return to service"),
+            State::Planned => ("has a planned maintenance", "it will be deleted"),
+            _ => ("is in maintenance", "it will return to service"),
         };
-        out.message(&Line::new(format!("node/{} {state}{of_roll}, {end}", node(object))));
+        let roll = roll_name(object).map(|roll| format!(", and roll {roll} ends"));
+        let roll = roll.unwrap_or_default();
+        out.message(&Line::new(format!("node/{} {state}: {end}{roll}", node(object))));
     }
     if !args.yes {
         out.message(&Line::new("These objects will be deleted:"));

@@ -161,11 +161,9 @@ impl Budget {
     }
 
     /// Whether it cannot allow a disruption before some of so many pods that are stuck are Ready: with all others healthy it has
-    /// fewer than it needs, so that it does not even allow the eviction of those that are not Ready. Or whether those that are `lost`,
-    /// which leave for good, are as many as it may miss.
-    pub fn is_unsatisfiable_without(&self, stuck: usize, lost: usize) -> bool {
-        let spare = self.at_most().saturating_sub(lost);
-        !self.unprocessed && (stuck > spare || (lost > 0 && spare == 0))
+    /// fewer than it needs, so that it does not even allow the eviction of those that are not Ready.
+    pub fn is_unsatisfiable_without(&self, stuck: usize) -> bool {
+        !self.unprocessed && stuck > self.at_most()
     }
 
     /// Whether its controller can count its pods.

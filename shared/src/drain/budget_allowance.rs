@@ -84,8 +84,6 @@ pub struct RemainingBudget {
     asked: Option<SteadyTime>,
     /// How many of its pods are stuck: not Ready, and on no way to become so.
     stuck: usize,
-    /// How many of its pods leave without a Ready replacement.
-    lost: usize,
     motion: BudgetMotion,
 }
 
@@ -107,7 +105,7 @@ impl RemainingBudget {
             never: budget.is_unsatisfiable(),
             ..BudgetMotion::default()
         };
-        Self { allowed, answer: answer.cloned(), asked, stuck: 0, lost: 0, motion, budget }
+        Self { allowed, answer: answer.cloned(), asked, stuck: 0, motion, budget }
     }
 
     /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
@@ -293,16 +291,7 @@ impl Budgets {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         for left in near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod)) {
             left.stuck += 1;
-            left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck, left.lost);
-        }
-    }
-
-    /// Notes that `pod`, which is not Ready, leaves although its replacement does not become Ready either.
-    pub fn note_lost(&mut self, pod: &DrainPod) {
-        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
-        for left in near.filter(|left| left.budget.guards(pod)) {
-            left.lost += 1;
-            left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck, left.lost);
+            left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck);
         }
     }
 

@@ -4,6 +4,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::pod_reference::PodReference;
 use crate::api::status::BlockReason;
 
 fn pod(name: &str, app: &str, extra: &Value) -> Arc<DrainPod> {
@@ -49,7 +50,7 @@ fn forecast(
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let draft = DrainPreview::new(nodes, &DaemonSets::default(), now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    draft.forecast(Budgets::from_objects(budgets), &answers, &HashSet::new(), now)
+    draft.forecast(Budgets::from_objects(budgets), &answers, now)
 }
 
 fn carts(names: &[&str]) -> Vec<Arc<DrainPod>> {
@@ -98,7 +99,7 @@ fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
         let station = PlannedNode { drain, ..planned("n1", carts(&["a", "b", "c", "d"])) };
         let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
         let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
-        found.hold_back(&unplaced.iter().map(reference).collect());
+        found.hold_back(&unplaced.iter().map(reference).collect(), &Budgets::default());
         found
     };
     // Two may be unavailable at once: as many may stay unreplaced, and still all go.
@@ -139,7 +140,7 @@ fn a_budget_whose_pods_terminate_moves_once_they_have_been_replaced() {
 }
 
 #[test]
-fn pods_of_a_node_that_is_not_ready_are_blocked_as_the_drain_blocks_them() {
+fn pods_of_a_node_that_does_not_report_are_blocked_as_the_drain_blocks_them() {
     let unready = |name: &str| pod(name, "cart", &json!({"/status": {"phase": "Running"}}));
     let ended = || pod("z", "web", &json!({"/status": {"phase": "Succeeded"}}));
     let recent = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
@@ -156,10 +157,8 @@ fn pods_of_a_node_that_is_not_ready_are_blocked_as_the_drain_blocks_them() {
     let budget = "DisruptionBudget";
     assert_eq!(on(Readiness::Ready(None)), ["later", "later", "goes", "later", "goes"]);
     assert_eq!(on(Readiness::Silent), [budget, budget, "NodeNotReady", budget, "goes"]);
-    assert_eq!(
-        on(Readiness::NotReady),
-        ["NodeNotReady", "NodeNotReady", "NodeNotReady", "NodeNotReady", "goes"]
-    );
+    // Its kubelet reports, and terminates pods.
+    assert_eq!(on(Readiness::NotReady), ["later", "later", "goes", "later", "goes"]);
     let forced = DrainSpec { grace_period_seconds: 0, ..DrainSpec::default() };
     let impatient = DrainSpec { skip_wait_for_delete_timeout_seconds: 60, ..DrainSpec::default() };
     for drain in [forced, impatient] {
@@ -196,7 +195,7 @@ fn of_a_budget_that_lacks_ready_pods_it_is_not_known_that_capacity_is_what_lacks
     let mut found = forecast(vec![planned("n1", carts(&names))], &[moving], &[]);
     assert_eq!(words(&found), ["later"; 4]);
     let reference = |name: &str| PodReference { namespace: "shop".into(), name: name.into() };
-    found.hold_back(&names.map(reference).into());
+    found.hold_back(&names.map(reference).into(), &Budgets::default());
     assert_eq!((words(&found), found.budgets[0].short_of), (vec!["later"; 4], 0));
 }
 
@@ -342,7 +341,7 @@ fn no_eviction_is_tried_for_pods_that_stay_terminate_or_are_blocked_by_the_spec(
         let draft =
             DrainPreview::new(vec![PlannedNode { drain, ..planned("n1", pods()) }], &sets, now).unwrap();
         assert_eq!(draft.to_evict().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
-        let found = draft.forecast(Budgets::default(), &HashMap::new(), &HashSet::new(), now);
+        let found = draft.forecast(Budgets::default(), &HashMap::new(), now);
         assert_eq!(words(&found), expected);
         let replaced: Vec<&str> =
             found.pods.iter().filter(|pod| pod.is_replaced()).map(|pod| pod::uid(&pod.pod)).collect();

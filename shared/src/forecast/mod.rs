@@ -8,6 +8,7 @@ pub mod budget_forecast;
 pub mod capacity;
 pub mod failing_jobs;
 pub mod gate_preview;
+mod held_back;
 mod migrations;
 pub mod outage;
 pub mod preemption;
@@ -21,9 +22,8 @@ use jiff::Timestamp;
 
 use crate::api::group::Group;
 use crate::api::maintenance::{DrainSpec, ReturningPods, SurgePolicy};
-use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::PodState;
-use crate::api::status::{BlockFacts, BlockReason, BudgetFacts};
+use crate::api::status::BlockReason;
 use crate::cluster::admission_webhook::is_dry_run_unsupported;
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::node::Readiness;
@@ -75,6 +75,8 @@ pub struct Forecast {
     pub budgets: Vec<BudgetForecast>,
     /// Why dry-run evictions gave no answer, and for how many pods.
     pub unanswered: BTreeMap<String, usize>,
+    /// The nodes of which no kubelet confirms that pods which should leave have terminated, although their drains wait for that.
+    pub silent: BTreeSet<String>,
 }
 
 /// What would happen to a pod, with its details.
@@ -142,9 +144,10 @@ impl PlannedNode {
         self.drain.delete_after_seconds > 0
     }
 
-    /// Whether the drain ends without a kubelet that terminates the pod, or there is one.
+    /// Whether the drain ends without a kubelet that terminates the pod, or there is one. That of a node which reports not to be Ready
+    /// terminates its pods.
     fn confirms(&self, pod: &DrainPod) -> bool {
-        matches!(self.readiness, Readiness::Ready(_))
+        self.readiness != Readiness::Silent
             || self.drain.grace_period_seconds == 0
             || self.drain.skip_wait_for_delete_timeout_seconds > 0
             || pod::is_finished(pod)
@@ -163,43 +166,6 @@ impl PodForecast {
         // A DaemonSet of another API group does not move its pods either.
         let is_daemon = pod::controller(&self.pod).is_some_and(|owner| owner.kind == "DaemonSet");
         self.leaves && is_replaced(&self.pod) && !is_daemon
-    }
-
-    /// The pod waits for replacements that fit on no node.
-    fn block_by(&mut self, budget: &BudgetKey) {
-        let message = format!("budget {budget} waits for replacements that fit on no other node");
-        let facts = BudgetFacts { name: budget.name.clone(), ..BudgetFacts::default() };
-        let facts = BlockFacts { budget: Some(facts), ..BlockFacts::default() };
-        let blocker = Blocker::new(BlockReason::DisruptionBudget, message).with(facts);
-        let is_deleted = self.deleted_after.is_some();
-        self.fate = if is_deleted { PodOutcome::Deleted(blocker) } else { PodOutcome::Blocked(blocker) };
-    }
-}
-
-impl Forecast {
-    /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further
-    /// evictions. Pods that are replaced elsewhere are assumed to be evicted first.
-    pub fn hold_back(&mut self, unplaced: &BTreeSet<PodReference>) {
-        // What lacks for the first eviction are pods that are not Ready, and not nodes for those of the drain.
-        for guard in self.budgets.iter_mut().filter(|guard| guard.now > 0) {
-            let is_unplaced = |expected: &PodForecast| {
-                expected.guarded_by.as_ref() == Some(&guard.budget)
-                    && unplaced.contains(&pod::reference(&expected.pod))
-            };
-            let count = self.pods.iter().filter(|expected| is_unplaced(expected)).count();
-            let held = count.saturating_sub(guard.at_most);
-            let later = self.pods.iter_mut().filter(|expected| {
-                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_unplaced(expected)
-            });
-            let mut short_of = 0;
-            for expected in later.rev().take(held) {
-                expected.block_by(&guard.budget);
-                short_of += 1;
-            }
-            if short_of > 0 {
-                (guard.short_of, guard.rounds) = (short_of, None);
-            }
-        }
     }
 }
 
@@ -271,12 +237,9 @@ impl DrainPreview {
     }
 
     /// Tells the budgets of the pods that are not Ready, and of those that are terminating.
-    fn note_unready(&self, budgets: &mut Budgets, unreplaced: &HashSet<String>, now: Timestamp) {
+    fn note_unready(&self, budgets: &mut Budgets, now: Timestamp) {
         for (node, planned) in self.planned() {
-            let uid = pod::uid(&planned.pod);
-            if unreplaced.contains(uid) {
-                budgets.note_lost(&planned.pod);
-            } else if node.readiness == Readiness::Silent || node.failing.contains(uid) {
+            if node.readiness == Readiness::Silent || node.failing.contains(pod::uid(&planned.pod)) {
                 budgets.note_stuck(&planned.pod);
             }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
@@ -285,20 +248,18 @@ impl DrainPreview {
         }
     }
 
-    /// What would happen to each pod. `answers` are those to dry-run evictions, by uid. `unreplaced` are the uids of pods that
-    /// are not Ready, and whose replacements will not be either.
+    /// What would happen to each pod. `answers` are those to dry-run evictions, by uid.
     pub fn forecast(
         &self,
         mut budgets: Budgets,
         answers: &HashMap<String, EvictionOutcome>,
-        unreplaced: &HashSet<String>,
         now: Timestamp,
     ) -> Forecast {
         let mut forecast = Forecast::default();
         let mut opinions: HashMap<&str, BudgetBlock> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
-        self.note_unready(&mut budgets, unreplaced, now);
+        self.note_unready(&mut budgets, now);
         for pod in self.to_evict() {
             let (budget, block) = match budgets.use_disruption(pod, 0) {
                 BudgetPrediction::Free => continue,
@@ -363,7 +324,8 @@ impl DrainPreview {
             let standing = pod_state::standing(planned, &known, now);
             let waits_for = opinion.filter(|_| waits).map(|block| &block.budget);
             let fate = outcome(standing, node, planned, replaced_by, waits_for);
-            let fate = if node.confirms(&planned.pod) { fate } else { unconfirmed(fate, &node.node) };
+            let is_unconfirmed = !node.confirms(&planned.pod);
+            let fate = if is_unconfirmed { unconfirmed(fate, &node.node) } else { fate };
             let waits =
                 matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
             let leaves = match fate {
@@ -372,6 +334,9 @@ impl DrainPreview {
                 _ => is_asked(planned),
             };
             let returns = leaves && is_replaced(&planned.pod) && node.cordon_tolerated.contains(uid);
+            if is_unconfirmed && leaves {
+                forecast.silent.insert(node.node.clone());
+            }
             forecast.pods.push(PodForecast {
                 node: node.node.clone(),
                 pod: planned.pod.clone(),

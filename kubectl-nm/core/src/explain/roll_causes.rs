@@ -77,7 +77,8 @@ pub(super) fn left_by_roll(
             ..Cause::default()
         });
     }
-    if let Some(early) = started_early(maintenance, roll, facts, kubectl) {
+    let goes_on = matches!(standing, RollStanding::Running(_) | RollStanding::Paused);
+    if let Some(early) = started_early(maintenance, roll, facts, kubectl).filter(|_| goes_on) {
         return Some(early);
     }
     if let Some((what, advice)) = drained_by_roll(maintenance, roll, &standing) {

@@ -86,7 +86,9 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
 }
 
 fn budget(forecast: &BudgetForecast) -> Value {
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, .. } = forecast;
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks_stuck } = forecast;
+    // Pods that do not become Ready by themselves end no round.
+    let rounds = rounds.filter(|_| !lacks_stuck);
     json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "allowedNow": now,
         "allowedAtOnce": at_most, "rounds": rounds, "neverForLackOfCapacity": short_of})
 }

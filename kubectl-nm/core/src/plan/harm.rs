@@ -421,14 +421,14 @@ impl Harm {
             }
             Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
             Self::FailingJobs(failing) => failing.document(),
-            Self::NoReadyPod { workloads, .. } => {
+            Self::NoReadyPod { workloads, budgets_known } => {
                 let workloads: Vec<Value> = workloads
                     .iter()
                     .map(|NamespacedWorkload { namespace, workload }| {
                         json!({"namespace": namespace, "kind": workload.kind, "name": workload.name})
                     })
                     .collect();
-                json!({"harm": "NoReadyPod", "workloads": workloads})
+                json!({"harm": "NoReadyPod", "workloads": workloads, "budgetsKnown": budgets_known})
             }
             Self::NoCapacity { unplaced, .. } => json!({"harm": "NoCapacity", "pods": unplaced.pods}),
             Self::Preemption(Preemption { pod, node, preempted }) => {

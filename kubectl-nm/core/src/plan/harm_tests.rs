@@ -247,21 +247,29 @@ fn pods_that_wait_for_one_whose_replacement_fits_nowhere_never_leave() {
     // It has just changed, so that the drain waits for it.
     let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
         "message": "", "lastTransitionTime": NOW});
-    let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 3, "disruptionsAllowed": 0,
-            "conditions": [condition]}});
-    let planned = |nodes: &[&str]| {
+    let budget = |healthy: i32| {
+        json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+            "status": {"currentHealthy": healthy, "desiredHealthy": 2, "expectedPods": 3, "disruptionsAllowed": 0,
+                "conditions": [condition]}})
+    };
+    let planned = |nodes: &[&str], healthy: i32| {
         let pods = vec![db("db-0", "False"), db("db-1", "True"), db("db-2", "True")];
         let mut snapshot = snapshot(nodes, pods);
-        snapshot.budgets = vec![serde_json::from_value(budget.clone()).unwrap()];
+        snapshot.budgets = vec![serde_json::from_value(budget(healthy)).unwrap()];
         shown(&report(&["n1"], None, snapshot, &[]))
     };
     let never =
         |lines: &[String]| lines.iter().any(|line| line.starts_with("never leaves: shop/db-1, shop/db-2: "));
-    let alone = planned(&["n1"]);
+    let alone = planned(&["n1"], 2);
     assert!(never(&alone), "{alone:?}");
-    let two = planned(&["n1", "n2"]);
-    assert!(!never(&two), "{two:?}");
+    assert!(
+        alone[2].ends_with("budget shop/db waits for replacements that fit on no other node"),
+        "{alone:?}"
+    );
+    for (nodes, healthy) in [(&["n1", "n2"][..], 2), (&["n1"], 1)] {
+        let lines = planned(nodes, healthy);
+        assert!(!never(&lines), "there is room, or it does not leave before it is Ready: {lines:?}");
+    }
 }
 
 #[test]

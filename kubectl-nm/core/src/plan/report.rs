@@ -1,6 +1,6 @@
 //! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,12 +161,7 @@ impl PlanReport {
         now: Timestamp,
     ) -> Self {
         let budgets = Budgets::from_objects(&snapshot.budgets);
-        let forecast_without = |lost: &HashSet<String>| {
-            let mut forecast = preview?.forecast(budgets.clone(), answers, lost, now);
-            block_assigned(&mut forecast, snapshot);
-            Some(forecast)
-        };
-        let mut forecast = forecast_without(&HashSet::new());
+        let mut forecast = preview.map(|preview| preview.forecast(budgets.clone(), answers, now));
         let mut nodes = node_reports(planned, snapshot, now);
         for node in &mut nodes {
             let drain = drain_of(&node.node, requested, snapshot);
@@ -179,14 +174,12 @@ impl PlanReport {
             let wait = drain.wait_for_volume_detach.zip(forecast.as_ref());
             node.detach = wait.map(|(wait, forecast)| DetachReport::new(&node.node, wait, forecast));
         }
-        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
-        let placed = forecast.as_ref().zip(capacity.as_ref());
-        let lost = placed.map(|(forecast, capacity)| lost(forecast, capacity, &budgets));
-        if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
-            forecast = forecast_without(&lost);
+        if let Some(forecast) = &mut forecast {
+            block_assigned(forecast, snapshot);
         }
+        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
-            forecast.hold_back(&unplaced(capacity));
+            forecast.hold_back(&unplaced(capacity), &budgets);
         }
         if let Some(forecast) = &mut forecast {
             forecast
@@ -215,7 +208,7 @@ impl PlanReport {
         let drain = |node: &str| drain_of(node, requested, snapshot);
         let slow = forecast.as_ref().map(|forecast| SlowPods::of(forecast, drain)).unwrap_or_default();
         let limit = snapshot.limit.clone();
-        let unready = unready(&nodes, forecast.as_ref(), snapshot);
+        let unready = forecast.iter().flat_map(|forecast| forecast.silent.iter().cloned()).collect();
         let lacking =
             snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
         let growing = |budget| growing_budgets::growing(budget, &snapshot.growing);
@@ -298,29 +291,6 @@ fn lacking(budget: &PodDisruptionBudget, forecast: Option<&Forecast>) -> Option<
     let spare = i32::from(!guarded.any(|pod| is_unready(&pod)));
     let lacking = status.desired_healthy.saturating_add(spare).saturating_sub(status.current_healthy);
     (lacking > 0).then_some((key, lacking))
-}
-
-/// The uids of the pods that are not Ready and leave before others of their budget, although no replacement of these pods has a
-/// node.
-fn lost(forecast: &Forecast, capacity: &CapacityEstimate, budgets: &Budgets) -> HashSet<String> {
-    let unplaced = unplaced(capacity);
-    let is_unplaced = |expected: &PodForecast| unplaced.contains(&pod::reference(&expected.pod));
-    let waits = |expected: &&PodForecast| matches!(expected.fate, PodOutcome::WaitsForBudget(_));
-    let mut waiting: BTreeSet<&BudgetKey> =
-        forecast.pods.iter().filter(waits).filter_map(|expected| expected.guarded_by.as_ref()).collect();
-    let guards = |budget: &BudgetKey, expected: &PodForecast| {
-        budgets.guarding(&expected.pod).iter().any(|guard| guard.key == *budget)
-    };
-    waiting.retain(|budget| {
-        let mut guarded = forecast.pods.iter().filter(|expected| guards(budget, expected));
-        guarded.all(|expected| !expected.is_replaced() || is_unplaced(expected))
-    });
-    let is_lost = |expected: &&PodForecast| {
-        is_unplaced(expected)
-            && !pod::is_ready(&expected.pod)
-            && waiting.iter().any(|budget| guards(budget, expected))
-    };
-    forecast.pods.iter().filter(is_lost).map(|expected| pod::uid(&expected.pod).to_owned()).collect()
 }
 
 fn unplaced(capacity: &CapacityEstimate) -> BTreeSet<PodReference> {
@@ -432,18 +402,6 @@ pub(crate) fn drained_at_once(
     let nodes = node_reports(planned, snapshot, now);
     let drained = planned.iter().filter(|name| drains_at_once(&nodes, name));
     drained.cloned().collect()
-}
-
-/// The nodes that are not Ready and have pods that should leave: nothing would confirm that these have terminated.
-fn unready(planned: &[NodeReport], forecast: Option<&Forecast>, snapshot: &ClusterSnapshot) -> Vec<String> {
-    let nodes = snapshot.nodes.as_deref().unwrap_or_default();
-    let has_pods = |name: &str| {
-        forecast.is_some_and(|forecast| forecast.pods.iter().any(|pod| pod.node == name && pod.leaves))
-    };
-    let is_unready = |name: &&String| {
-        nodes.iter().any(|known| node::name(known) == **name && !node::is_ready(known)) && has_pods(name)
-    };
-    planned.iter().map(|node| &node.node).filter(is_unready).cloned().collect()
 }
 
 fn emptied(planned: &[NodeReport], snapshot: &ClusterSnapshot) -> Vec<NodeGroup> {

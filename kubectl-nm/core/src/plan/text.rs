@@ -378,7 +378,7 @@ fn budgets(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 /// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
 fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, .. } = forecast;
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks_stuck } = forecast;
     let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
     let evictions = counted(*now, "eviction");
     let is_growing = report.is_growing(forecast);
@@ -393,6 +393,9 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
         }
         None if *now == 0 => line.with(never, "no evictions until it is changed"),
         None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
+        Some(_) if *lacks_stuck => line
+            .and("no eviction now: ")
+            .with(never, "too many of its pods that are not Ready stay so unless somebody acts"),
         // When that is depends on pods that the drain does not touch.
         Some(_) if *now == 0 => line
             .and("no eviction now: ")

@@ -57,6 +57,8 @@ pub struct WaitReporter<'a> {
     pauses: BTreeMap<String, Option<Pause>>,
     /// The rolls of the watched nodes that nobody runs, as they were reported.
     abandoned: BTreeSet<String>,
+    /// Of the rolls that seemed to be so when that was last looked at, the last sign of the program.
+    silent: BTreeMap<String, Timestamp>,
     /// The maintenances whose nodes were deleted, where that is known.
     deleted_nodes: Option<&'a DeletedNodes>,
 }
@@ -75,6 +77,7 @@ impl<'a> WaitReporter<'a> {
             halts: BTreeMap::new(),
             pauses: BTreeMap::new(),
             abandoned: BTreeSet::new(),
+            silent: BTreeMap::new(),
             deleted_nodes: None,
         }
     }
@@ -269,13 +272,18 @@ impl<'a> WaitReporter<'a> {
     }
 
     /// Reports each roll of the watched nodes that nobody runs any more, or that somebody runs again. Nothing changes in the
-    /// cluster when a program stops.
+    /// cluster when a program stops. The clock of its computer may differ, and what is cached may be old after this one has slept: a
+    /// program is silent if it gives no other sign until the next time.
     fn report_abandoned(&mut self, rolls: &RollRunners, now: Timestamp) -> Result<(), Error> {
         if self.ends_maintenances() {
             return Ok(());
         }
-        let abandoned = rolls.abandoned_of(self.tracker.cache().objects(), now);
-        let abandoned: BTreeSet<String> = abandoned.into_iter().map(str::to_owned).collect();
+        let seemingly = rolls.abandoned_of(self.tracker.cache().objects(), now);
+        let sign = |roll: &str| rolls.last_runner(roll).map(|runner| runner.at);
+        let is_certain = |roll: &&str| sign(roll).is_none_or(|at| self.silent.get(*roll) == Some(&at));
+        let abandoned: BTreeSet<String> =
+            seemingly.iter().copied().filter(is_certain).map(str::to_owned).collect();
+        let silent = seemingly.iter().filter_map(|roll| Some(((*roll).to_owned(), sign(roll)?))).collect();
         let mut lines: Vec<Line> =
             abandoned.difference(&self.abandoned).map(|roll| abandoned_line(roll, self.flags)).collect();
         let resumed = self.abandoned.difference(&abandoned).filter_map(|roll| {
@@ -283,7 +291,7 @@ impl<'a> WaitReporter<'a> {
             Some(Line::new(format!("{} runs roll {roll}", runner.who)))
         });
         lines.extend(resumed);
-        self.abandoned = abandoned;
+        (self.abandoned, self.silent) = (abandoned, silent);
         lines.into_iter().try_for_each(|line| self.line(line))
     }
 

@@ -57,10 +57,17 @@ fn a_log_says_once_that_nobody_runs_a_roll_and_once_that_somebody_runs_it_again(
     let tracker = GoalTracker::new(vec![String::from("n1")], ExitCondition::Never);
     let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, " --context=c");
     for event in [
-        LoopEvent::Watch(WatchUpdate::Change(listed([of_roll(1, &silent)]))),
+        LoopEvent::Watch(WatchUpdate::Change(listed([of_roll(
+            1,
+            &runner(Timestamp::from_second(-15).unwrap()),
+        )]))),
+        LoopEvent::Heartbeat,
+        // The clock of its computer is slow.
+        applied(2, of_roll(2, &silent)),
         LoopEvent::Heartbeat,
         LoopEvent::Heartbeat,
-        applied(2, of_roll(2, &live)),
+        LoopEvent::Heartbeat,
+        applied(3, of_roll(3, &live)),
         LoopEvent::Heartbeat,
         LoopEvent::Heartbeat,
     ] {
@@ -78,6 +85,8 @@ fn a_log_says_once_that_nobody_runs_a_roll_and_once_that_somebody_runs_it_again(
         ],
         "{logged}"
     );
+    let at = |what: &str| logged.lines().position(|line| line.contains(what)).unwrap();
+    assert_eq!(at("nobody runs roll k2") - at("n1 Planned"), 3, "at the third heartbeat: {logged}");
 }
 
 #[test]

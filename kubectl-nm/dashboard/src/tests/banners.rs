@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::leader::gap::LeaderGap;
 use nm_core::terminal::text::Line;
@@ -159,6 +159,10 @@ fn the_resume_dialog_of_a_planned_node_shows_what_its_drain_harms() {
     let request = PlanRequest { nodes: vec![String::from("w1-kernel")], drain: None };
     assert_eq!(press(&mut model, KeyCode::Char('p')), [Effect::Plan(request.clone())]);
     assert_eq!(count(&model, "Plan: reading the cluster"), 1, "{}", text(&model));
+    assert_eq!(press(&mut model, KeyCode::Esc), [Effect::CancelPlan]);
+    press(&mut model, KeyCode::Char('p'));
+    let again = KeyEvent::new(KeyCode::Char('p'), KeyModifiers::CONTROL);
+    assert_eq!(send(&mut model, Message::Input(Event::Key(again))), [Effect::Plan(request.clone())]);
     let plan = vec![Line::new("The drain would do harm."), Line::new("never leaves: shop/solo-0")];
     send(&mut model, Message::Planned { request, plan });
     assert_eq!(count(&model, "never leaves: shop/solo-0"), 1, "{}", text(&model));

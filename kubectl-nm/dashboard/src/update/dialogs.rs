@@ -135,11 +135,10 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
 }
 
 fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Effect> {
-    let mut effect = None;
-    match key.code {
+    let effect = match key.code {
         KeyCode::Esc => return dialog.preview.is_pending().then_some(Effect::CancelPlan),
         KeyCode::Char('p') if key.modifiers == KeyModifiers::CONTROL => {
-            effect = dialog.request().map(|request| requests::plan(dialog.preview.make(request)));
+            dialog.request().map(|request| requests::plan(dialog.preview.make(request)))
         }
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.marked_mut().clear();
@@ -151,8 +150,13 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
             let request = ClusterRequest::Pause { targets: dialog.targets, pause: dialog.pause };
             return Some(requests::send(model, words, request));
         }
-        _ => dialog.count.press(key),
-    }
+        _ => {
+            dialog.count.press(key);
+            // Its nodes may be known by now.
+            let step = dialog.preview.follow(dialog.request(), model.node_count());
+            step.map(requests::plan)
+        }
+    };
     model.dialog = Some(Dialog::Pause(dialog));
     effect
 }

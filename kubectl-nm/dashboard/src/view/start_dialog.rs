@@ -175,8 +175,13 @@ pub(super) fn preview(model: &Model, preview: &StartPreview) -> Vec<DialogLine> 
                 WatchState::Forbidden(_) => {
                     ": you have no permission to list nodes, so this cluster may be a large one."
                 }
-                _ if model.nodes_are_known() => ", which takes longer in this large cluster.",
-                _ => ": the nodes of this cluster are not known yet.",
+                _ => match model.node_count() {
+                    Some(nodes) if StartPreview::takes_long(nodes) => {
+                        ", which takes longer in this large cluster."
+                    }
+                    Some(_) => ".",
+                    None => ": the nodes of this cluster are not known yet.",
+                },
             };
             vec![sentence(&format!("[Ctrl-P] previews the drain{why_not_yet}"), Tone::Quiet)]
         }

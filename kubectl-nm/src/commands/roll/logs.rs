@@ -28,23 +28,32 @@ pub(super) async fn run(args: &LogsArgs, cluster: &Cluster, out: &mut Output) ->
 }
 
 async fn print(args: &LogsArgs, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
-    let mut printed = HashMap::new();
+    let mut printed = Printed::default();
     loop {
         match print_new(args, &mut printed, cluster, out).await {
             Ok(has_ended) if has_ended || !args.follow => return Ok(()),
             Ok(_) => {}
             // Its lines are read again from the start.
-            Err(error) if args.follow && !printed.is_empty() && error.is_transient() => {}
+            Err(error) if args.follow && !printed.lines.is_empty() && error.is_transient() => {}
             Err(error) => return Err(error),
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Prints the lines that are not `printed` yet: how many of each pod are. Returns whether the Job has ended.
+/// What has been printed.
+#[derive(Default)]
+struct Printed {
+    /// How many lines of each pod, by uid.
+    lines: HashMap<String, usize>,
+    /// Whether it was said how many pods were gone at first. Those that leave later have been printed.
+    told_missing: bool,
+}
+
+/// Prints what is not printed yet. Returns whether the Job has ended.
 async fn print_new(
     args: &LogsArgs,
-    printed: &mut HashMap<String, usize>,
+    printed: &mut Printed,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<bool, Error> {
@@ -54,21 +63,22 @@ async fn print_new(
     let params = LogParams { follow: args.follow, container: Some(CONTAINER.into()), ..LogParams::default() };
     // Before the pods: what they print until its end is in their logs.
     let found = objects::get(cluster, &job).await?;
-    if found.is_none() && printed.is_empty() {
+    if found.is_none() && printed.lines.is_empty() {
         return Err(RollError::NoRunnerJob(name.to_owned()).into());
     }
     let has_ended = found.as_ref().is_none_or(runner_job::has_ended);
     let mut pods = objects::list(cluster, ("v1", "Pod"), Some(NAMESPACE), &selection).await?;
-    if let Some(missing) = found.filter(|_| printed.is_empty()).and_then(|job| missing(&job, &pods)) {
+    if let Some(missing) = found.filter(|_| !printed.told_missing).and_then(|job| missing(&job, &pods)) {
         out.message(&Line::new(missing));
     }
+    printed.told_missing = true;
     pods.retain(is_started);
     pods.sort_by(|one, other| text(one, "creationTimestamp").cmp(text(other, "creationTimestamp")));
     if pods.is_empty() && (has_ended || !args.follow) {
         out.message(&Line::new(format!("No pod of roll {name} has a log.")));
     }
     for pod in &pods {
-        let before = printed.entry(text(pod, "uid").to_owned()).or_default();
+        let before = printed.lines.entry(text(pod, "uid").to_owned()).or_default();
         let mut line = 0;
         let read = objects::follow_log(cluster, pod, &params, |text| {
             line += 1;
@@ -90,8 +100,13 @@ async fn print_new(
 /// That pods of the Job do not exist any more whose lines are therefore missing.
 fn missing(job: &Value, pods: &[Value]) -> Option<String> {
     let failed = job["status"]["failed"].as_u64().and_then(|failed| usize::try_from(failed).ok())?;
-    let listed = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").count();
-    match failed.checked_sub(listed)? {
+    // The Job controller counts a pod as failed once somebody deletes it.
+    let counts = |pod: &&Value| match pod["status"]["phase"].as_str() {
+        Some("Failed") => true,
+        Some("Succeeded") => false,
+        _ => !pod["metadata"]["deletionTimestamp"].is_null(),
+    };
+    match failed.checked_sub(pods.iter().filter(counts).count())? {
         0 => None,
         1 => Some(String::from("The log of an earlier pod was deleted with the pod.")),
         more => Some(format!("The logs of {more} earlier pods were deleted with the pods.")),
@@ -115,12 +130,15 @@ mod tests {
 
     #[test]
     fn pods_that_were_deleted_with_their_logs_are_counted() {
-        let pods = ["Failed", "Running"].map(|phase| json!({"status": {"phase": phase}}));
+        let pods = [("Failed", false), ("Running", true), ("Running", false)].map(|(phase, ends)| {
+            json!({"metadata": {"deletionTimestamp": ends.then_some("2026-01-02T03:04:05Z")}, "status": {"phase": phase}})
+        });
         for (failed, expected) in [
             (json!(null), None),
             (json!(1), None),
-            (json!(2), Some("The log of an earlier pod was deleted with the pod.")),
-            (json!(3), Some("The logs of 2 earlier pods were deleted with the pods.")),
+            (json!(2), None),
+            (json!(3), Some("The log of an earlier pod was deleted with the pod.")),
+            (json!(4), Some("The logs of 2 earlier pods were deleted with the pods.")),
         ] {
             assert_eq!(missing(&json!({"status": {"failed": failed}}), &pods).as_deref(), expected);
         }

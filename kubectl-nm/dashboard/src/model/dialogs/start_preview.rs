@@ -43,7 +43,7 @@ impl StartPreview {
         if wanted.is_some() && self.request() == wanted.as_ref() {
             return None;
         }
-        let is_automatic = nodes.is_some_and(|nodes| nodes <= AUTOMATIC_UP_TO);
+        let is_automatic = nodes.is_some_and(|nodes| !Self::takes_long(nodes));
         let was_pending = matches!(self, Self::Pending(_));
         match wanted {
             Some(wanted) if is_automatic => Some(self.make(wanted)),
@@ -56,6 +56,11 @@ impl StartPreview {
                 was_pending.then_some(PreviewStep::Cancel)
             }
         }
+    }
+
+    /// Whether a plan in a cluster of so many nodes is only made on request.
+    pub(crate) fn takes_long(nodes: usize) -> bool {
+        nodes > AUTOMATIC_UP_TO
     }
 
     pub(crate) fn make(&mut self, wanted: PlanRequest) -> PreviewStep {
