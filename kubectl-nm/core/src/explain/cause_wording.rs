@@ -338,6 +338,8 @@ impl Words<'_> {
             return Vec::new();
         }
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
+        let mut suits: Vec<&String> = suits.into_iter().collect();
+        suits.sort_by_key(|node| self.return_order(node));
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
         let suitable = if obstacle.is_of_anti_affinity() {

@@ -10,7 +10,6 @@ use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::no_node_wording::more_nodes;
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
-use crate::explain::ways_back::one_of;
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -282,7 +281,7 @@ impl Words<'_> {
         let (node, mut commands) = if others.is_empty() {
             (capitalized(&add), Vec::new())
         } else {
-            let one = format!("return {} to service", one_of(&others.into_iter().collect::<Vec<_>>()));
+            let one = format!("return {} to service", ways.one_of_stoppable());
             (ways.after(&add, &one, &one), ways.commands(self))
         };
         let pods =

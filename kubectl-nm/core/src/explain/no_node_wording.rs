@@ -95,39 +95,43 @@ impl Words<'_> {
             return (capitalized(&or), commands);
         }
         let whose = if edit.len() == 1 { "its workload" } else { "their workloads" };
-        let advice = if selection.names_nodes() {
-            format!("Change the {selector} of {whose}, or {or}")
-        } else {
-            format!("Add a node that the {selector} selects, change the {selector} of {whose}, or {or}")
-        };
+        let add = (!selection.names_nodes()).then(|| format!("add a node that the {selector} selects"));
+        let change = format!("change the {selector} of {whose}");
+        let ways: Vec<String> = repairs(left).into_iter().chain(add).chain([change]).collect();
+        let advice = capitalized(&format!("{}, or {or}", ways.join(", ")));
         (advice, edit.into_iter().chain(commands).collect())
     }
 }
 
 /// `add a node, make n4 Ready`: what provides a node without the end of a maintenance.
 pub(super) fn more_nodes(left: &NoNodeLeft) -> String {
+    let ways: Vec<String> = std::iter::once(String::from("add a node")).chain(repairs(left)).collect();
+    ways.join(", ")
+}
+
+/// `make n4 Ready`, `uncordon n1 if the cordon is not needed any more`: what lets pods use the nodes that there are.
+fn repairs(left: &NoNodeLeft) -> Vec<String> {
+    let unready: Vec<String> = left.unready.iter().cloned().collect();
+    let repair = (!unready.is_empty()).then(|| format!("make {} Ready", first_names(&unready)));
     // A command that ends it would be pasted although somebody may still need the cordon.
     let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
     let uncordon = match cordoned.as_slice() {
-        [] => String::new(),
-        [_] => format!(", uncordon {} if the cordon is not needed any more", first_names(&cordoned)),
-        _ => format!(", uncordon {} if the cordons are not needed any more", first_names(&cordoned)),
+        [] => None,
+        [only] => Some(format!("uncordon {only} if the cordon is not needed any more")),
+        _ => Some(format!("uncordon {} if the cordons are not needed any more", first_names(&cordoned))),
     };
     let is_of_somebody = |unfit: &Unfit| matches!(unfit, Unfit::Taint(taint) if !is_of_condition(taint));
     let tainted = left.others.iter().filter(|(unfit, _)| is_of_somebody(unfit));
     let tainted: BTreeSet<&String> = tainted.flat_map(|(_, nodes)| nodes).collect();
     let tainted: Vec<String> = tainted.into_iter().cloned().collect();
     let untaint = match tainted.as_slice() {
-        [] => String::new(),
-        [only] => format!(", remove the taint from {only} if it is not needed any more"),
-        _ => format!(", remove the taints from {} if they are not needed any more", first_names(&tainted)),
+        [] => None,
+        [only] => Some(format!("remove the taint from {only} if it is not needed any more")),
+        _ => {
+            Some(format!("remove the taints from {} if they are not needed any more", first_names(&tainted)))
+        }
     };
-    let unready: Vec<String> = left.unready.iter().cloned().collect();
-    let repair = match unready.as_slice() {
-        [] => String::new(),
-        names => format!(", make {} Ready", first_names(names)),
-    };
-    format!("add a node{repair}{uncordon}{untaint}")
+    [repair, uncordon, untaint].into_iter().flatten().collect()
 }
 
 /// `; n2, n3 have the taint role:NoSchedule; n4 is not Ready`: why no other node is left, where somebody may change that. Or, after

@@ -19,7 +19,6 @@ use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::no_node_left;
 use crate::explain::node_causes::patch_drain;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
-use crate::explain::ways_back::one_of;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::first_names;
 
@@ -122,7 +121,7 @@ fn without_a_node(
     let (mut ways, mut commands) = (Vec::new(), Vec::new());
     if !others.is_empty() {
         let back = words.ways_back(&others);
-        let one = format!("return {} to service", one_of(&others.into_iter().collect::<Vec<_>>()));
+        let one = format!("return {} to service", back.one_of_stoppable());
         ways.push(back.words(&one, &one));
         commands.extend(back.commands(words));
     }

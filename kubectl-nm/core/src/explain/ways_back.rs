@@ -20,7 +20,7 @@ pub(super) struct WaysBack {
     rolls: BTreeMap<String, Vec<String>>,
     /// Those of the rolls that are paused.
     paused: BTreeSet<String>,
-    /// The nodes that are part of no roll, those that are drained first, and the explained one last.
+    /// The nodes that are part of no roll, in the order of [`Words::return_order`].
     stoppable: Vec<String>,
     /// `, unless its machine is being worked on (n1: disk swap)`; empty if there is only the explained one, whose drain has not
     /// ended.
@@ -51,9 +51,8 @@ impl WaysBack {
             unless: String::new(),
             nodes: nodes.len(),
         };
-        // A stop of a drain that is under way would waste it. The node that is explained comes last: it is the one to be drained.
         let mut nodes: Vec<&String> = nodes.iter().collect();
-        nodes.sort_by_key(|node| (*node == words.node, !words.facts.drained.contains(*node)));
+        nodes.sort_by_key(|node| words.return_order(node));
         for node in nodes {
             let roll = words.roll_of(node).map(|roll| (roll.to_owned(), words.return_of(node, roll)));
             let nodes = match roll {
@@ -72,6 +71,11 @@ impl WaysBack {
             ways.unless = words.unless_worked_on(&ways.stoppable);
         }
         ways
+    }
+
+    /// `one of n3, n1`: those that are part of no roll.
+    pub(super) fn one_of_stoppable(&self) -> String {
+        one_of(&self.stoppable)
     }
 
     /// `wait until roll kernel is done with n2 and returns it to service`; none if no node returns by itself, or once somebody
@@ -153,7 +157,7 @@ impl WaysBack {
 }
 
 /// `n1`, `one of n1, n2`.
-pub(super) fn one_of(nodes: &[String]) -> String {
+fn one_of(nodes: &[String]) -> String {
     let names = first_names(nodes);
     if nodes.len() == 1 { names } else { format!("one of {names}") }
 }
@@ -161,6 +165,12 @@ pub(super) fn one_of(nodes: &[String]) -> String {
 impl<'a> Words<'a> {
     pub(super) fn ways_back(&self, nodes: &BTreeSet<String>) -> WaysBack {
         WaysBack::of(nodes, self)
+    }
+
+    /// Which of several nodes is to return first: the one that is explained last, because it is the one to be drained; those before
+    /// others for which somebody has given a reason; and those that are drained, because a stop wastes a drain that is under way.
+    pub(super) fn return_order(&self, node: &String) -> (bool, bool, bool) {
+        (node == self.node, self.facts.purposes.contains_key(node), !self.facts.drained.contains(node))
     }
 
     /// The roll of a node, so that nobody stops its maintenance; none if the node is part of none, or if its roll does nothing more

@@ -338,6 +338,12 @@ impl<'a> RollRunner<'a> {
         unfinished(self.roll().ok().flatten().as_ref(), &self.record)
     }
 
+    /// Whether another program can continue the roll: it finds it in its maintenances, which may all be gone with their nodes. True if
+    /// that is not known.
+    pub fn is_stored(&self) -> bool {
+        self.roll().ok().flatten().is_some() || !self.maintenances.is_complete()
+    }
+
     /// The nodes that have left the roll although they are not done.
     pub fn left(&self) -> &[LeftNode] {
         &self.record.left

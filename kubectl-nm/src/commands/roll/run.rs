@@ -109,9 +109,7 @@ pub(super) async fn run(
     let continues = format!("`{resume}{confirmed}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
-            out.message(&Line::new(format!("Interrupted. Roll {name} stays as it is.")));
-            report_unfinished(&unfinished, runner.left(), out);
-            out.hint(&continues);
+            report_left(name, runner.is_stored(), &continues, &unfinished, runner.left(), out);
             Exit::Interrupted
         }
         Err(error) => {
@@ -179,6 +177,23 @@ pub(super) async fn run(
 pub(super) fn report_windows(windows: &Windows, out: &mut Output) {
     if let Some(windows) = windows.describe(Timestamp::now()) {
         out.message(&Line::new(format!("Nodes start only in the window {windows}.")));
+    }
+}
+
+/// Reports what becomes of a roll that the user has left: another program finds it, if it is stored in a maintenance.
+fn report_left(
+    name: &str,
+    is_stored: bool,
+    continues: &str,
+    unfinished: &[UnfinishedNode],
+    left: &[LeftNode],
+    out: &mut Output,
+) {
+    let becomes = if is_stored { "stays as it is" } else { "has ended, because none of its nodes exists" };
+    out.message(&Line::new(format!("Interrupted. Roll {name} {becomes}.")));
+    report_unfinished(unfinished, left, out);
+    if is_stored {
+        out.hint(continues);
     }
 }
 

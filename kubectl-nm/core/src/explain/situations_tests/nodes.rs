@@ -243,7 +243,7 @@ fn a_budget_that_can_never_allow_an_eviction_is_changed_last_if_another_node_let
             if pods == 1 { "the only pod is unavailable" } else { "is unavailable until there is a node" };
         assert!(cause.advice.contains(cost), "{cause:#?}");
         // With another node, a Deployment can replace the pod first; nothing else would allow the eviction.
-        let first = "Add a node, or return one of n2, n3 to service, unless its machine is being worked on; then let the \
+        let first = "Add a node, or return one of n3, n2 to service, unless its machine is being worked on; then let the \
                      Deployment replace its ";
         assert_eq!(cause.advice.starts_with(first), !is_set, "{cause:#?}");
         check_harmless(&cause);

@@ -66,6 +66,17 @@ fn no_node_left(own: &NodeMaintenance, mut all: Vec<NodeMaintenance>, selector: 
 }
 
 #[test]
+fn of_nodes_that_could_return_those_without_a_reason_come_first() {
+    let own = maintenance("n1", blocked(), None);
+    let mut of_ada = maintenance("n2", drained(), None);
+    of_ada.spec.reason = Some(String::from("ada: dimm"));
+    let others = vec![of_ada, maintenance("n3", drained(), None)];
+    let found = no_node_left(&own, others, json!({}));
+    let stop = |node: &str| format!("kubectl nm stop {node}");
+    assert_eq!(found.commands, ["n3", "n2", "n1"].map(stop), "{found:#?}");
+}
+
+#[test]
 fn in_a_roll_a_surge_is_set_for_all_nodes_that_are_still_to_be_drained() {
     let surged = |others: &[(&str, Value)]| {
         let own = maintenance("n1", blocked(), Some(&at_work()));
