@@ -59,8 +59,12 @@ impl EvictionQueue {
     ) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
-        if observed.readiness() == Readiness::Silent {
-            plan.pods.iter().for_each(|planned| budgets.note_stuck(&planned.pod));
+        for planned in &plan.pods {
+            match observed.readiness() {
+                Readiness::Silent => budgets.note_stuck(&planned.pod),
+                Readiness::Ready(Some(since)) => budgets.note_node_ready(&planned.pod, since),
+                Readiness::Ready(None) | Readiness::NotReady => {}
+            }
         }
         let mut ahead: HashMap<BudgetKey, usize> = HashMap::new();
         for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {

@@ -6,6 +6,7 @@ use super::*;
 use crate::api::status::{WaitReason, WaitingPod};
 use crate::cluster::disruption_budget::Budget;
 use crate::drain::budget_allowance::RemainingBudget;
+use crate::drain::budget_motion::BudgetMotion;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -130,17 +131,21 @@ fn a_budget_that_can_never_allow_an_eviction_blocks_at_once() {
     assert_eq!(now_changed(budget_of(4, 4, &json!([]))), (0, 2));
 }
 
+/// The two guarded pods, not Ready, on a node with such a condition `Ready`.
+fn unready_on(ready: &Value, budget: RemainingBudget, second: u64) -> ClusterState {
+    let mut observed = guarded(budget, second);
+    let mut node = Node::clone(observed.node.as_ref().unwrap());
+    let mut condition = json!({"type": "Ready"});
+    json_patch_merge(&mut condition, ready);
+    node.status = serde_json::from_value(json!({"conditions": [condition]})).unwrap();
+    let unready = ["a", "b"].map(|name| Arc::new(DrainPod::clone(&pod_named(name, &json!({})))));
+    (observed.node, observed.pods) = (Some(Arc::new(node)), Some(unready.into()));
+    observed
+}
+
 #[test]
 fn pods_of_a_node_that_does_not_report_do_not_wait_for_each_other_to_be_ready() {
-    let states_on = |ready: &str, of_budget: RemainingBudget| {
-        let mut observed = guarded(of_budget, 100);
-        let mut node = Node::clone(observed.node.as_ref().unwrap());
-        node.status =
-            serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": ready}]})).unwrap();
-        let unready = ["a", "b"].map(|name| Arc::new(DrainPod::clone(&pod_named(name, &json!({})))));
-        (observed.node, observed.pods) = (Some(Arc::new(node)), Some(unready.into()));
-        states(&observed)
-    };
+    let states_on = |ready: &str, of_budget| states(&unready_on(&json!({ "status": ready }), of_budget, 100));
     let lost = |expected| left(budget_of(expected, 3, &json!([]))).moving(at(99), true, None);
     assert_eq!(states_on("Unknown", lost(5)), (0, 2), "four are needed, and only three can be Ready");
     assert_eq!(states_on("False", lost(5)), (2, 0), "its kubelet reports, and may only have been restarted");
@@ -152,6 +157,44 @@ fn pods_of_a_node_that_does_not_report_do_not_wait_for_each_other_to_be_ready() 
     );
     let replaced = |until| states_on("Unknown", lost(5).moving(at(99), true, Some(at(until))));
     assert_eq!((replaced(90), replaced(60)), ((2, 0), (0, 2)), "an evicted pod is to be replaced");
+    let motion = BudgetMotion {
+        seen: at(99),
+        has_changed: true,
+        busy_until: Some(at(90)),
+        lacks_stuck: true,
+        ..BudgetMotion::default()
+    };
+    assert_eq!(motion.left(LIMIT, false, at(100), now()), Duration::from_secs(20), "until that is over");
+}
+
+#[test]
+fn pods_of_a_node_that_does_not_report_wait_on_if_the_leader_before_has_reported_that() {
+    let counts = |second| {
+        let first_seen = left(budget_of(5, 3, &json!([]))).moving(at(0), false, None);
+        let state = unready_on(&json!({"status": "Unknown"}), first_seen, second);
+        status_of(&reported_as_waiting(), &state).pod_counts
+    };
+    assert_eq!((counts(1).waiting, counts(1).blocked), (1, 1));
+    assert_eq!((counts(31).waiting, counts(31).blocked), (0, 2));
+}
+
+#[test]
+fn pods_that_are_not_ready_wait_for_a_while_once_their_node_is_ready_again() {
+    let states_after = |seconds: i64| {
+        let since = now() - SignedDuration::from_secs(seconds);
+        let ready = json!({"status": "True", "lastTransitionTime": since});
+        let idle = left(budget_of(5, 3, &json!([]))).moving(at(0), true, None);
+        let mut state = unready_on(&ready, idle, 100);
+        let unready = states(&state);
+        state.pods = guarded(left(budget(4, &json!([]))), 100).pods;
+        (unready, states(&state))
+    };
+    assert_eq!(
+        states_after(29),
+        ((2, 0), (0, 2)),
+        "those that are Ready do not change what the budget allows"
+    );
+    assert_eq!(states_after(30), ((0, 2), (0, 2)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::status::BudgetFacts;
@@ -292,6 +293,14 @@ impl Budgets {
         for left in near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod)) {
             left.stuck += 1;
             left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck);
+        }
+    }
+
+    /// Notes that the node of `pod` is Ready since then, so that the pod may become Ready if it is not.
+    pub fn note_node_ready(&mut self, pod: &DrainPod, since: Timestamp) {
+        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        for left in near.filter(|left| !pod::is_ready(pod) && left.budget.guards(pod)) {
+            left.motion.last_change = left.motion.last_change.max(Some(since));
         }
     }
 

@@ -21,7 +21,7 @@ pub struct BudgetMotion {
     pub busy_until: Option<SteadyTime>,
     /// Whether evictions that it allows are in flight, or are about to be.
     pub in_flight: bool,
-    /// When it last changed, as it shows itself.
+    /// When it last changed, as it shows itself, or when a node with pods of it that are not Ready became Ready.
     pub last_change: Option<Timestamp>,
     /// Whether it allows no eviction even with all of its pods healthy. It counts only those that exist, so that may pass once
     /// evicted pods have been replaced.
@@ -32,28 +32,25 @@ pub struct BudgetMotion {
 
 impl BudgetMotion {
     /// How much longer a pod waits for the budget before it counts as blocked, `limit` after the last motion; zero if that is
-    /// over. A pod that `waited` when this program began to watch the budget waits on, even if the budget never allows an eviction
-    /// as it is: another program may have evicted the pods that are to be replaced.
+    /// over. A budget that allows no eviction as it is blocks once no evicted pod is to be replaced. A pod that `waited` when this
+    /// program began to watch the budget waits on even then: another program may have evicted the pods that are to be replaced.
     pub fn left(&self, limit: Duration, waited: bool, steady_now: SteadyTime, now: Timestamp) -> Duration {
-        let inherited = waited && !self.has_changed;
-        if self.never && self.busy_until.is_none() && !inherited {
-            return Duration::ZERO;
-        }
         if self.in_flight {
             return limit;
         }
-        // It counts only pods that exist, and the replacements of evicted ones may not have been created yet.
-        if self.lacks_stuck && self.busy_until.is_none_or(|at| steady_now.since(at) >= limit) {
-            return Duration::ZERO;
+        // A pod that terminates moves nothing until it is gone.
+        let busy = self.busy_until.map_or(Duration::ZERO, |at| at.since(steady_now));
+        let left_after = |idle: Duration| busy.saturating_add(limit.saturating_sub(idle));
+        let ended = self.busy_until.map(|at| steady_now.since(at));
+        let inherited = waited && !self.has_changed;
+        if (self.never || self.lacks_stuck) && !inherited {
+            // It counts only pods that exist, and the replacements of evicted ones may not have been created yet.
+            return ended.map_or(Duration::ZERO, left_after);
         }
         // Another clock may be ahead.
         let shown =
             self.last_change.map(|at| Duration::try_from(now.duration_since(at)).unwrap_or(Duration::ZERO));
         let seen = (self.has_changed || waited).then(|| steady_now.since(self.seen));
-        let ended = self.busy_until.map(|at| steady_now.since(at));
-        let idle = [shown, seen, ended].into_iter().flatten().min().unwrap_or(Duration::MAX);
-        // A pod that terminates moves nothing until it is gone.
-        let busy = self.busy_until.map_or(Duration::ZERO, |at| at.since(steady_now));
-        busy.saturating_add(limit.saturating_sub(idle))
+        left_after([shown, seen, ended].into_iter().flatten().min().unwrap_or(Duration::MAX))
     }
 }
