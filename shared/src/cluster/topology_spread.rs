@@ -16,56 +16,100 @@ pub fn required(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     pod.spec.iter().flat_map(node_fit::required_spread)
 }
 
-/// Whether the constraint allows `pod` on `target`, which fits it otherwise. `running` are all pods that the constraint counts, and
-/// maybe others.
-pub fn allows(
-    constraint: &TopologySpreadConstraint,
-    pod: &Pod,
-    target: &Node,
-    nodes: &[Node],
-    running: &[Pod],
-) -> bool {
-    let (unsaid, key) = (PodSpec::default(), &constraint.topology_key);
-    let spec = pod.spec.as_ref().unwrap_or(&unsaid);
-    let Some(domain) = target.label(key) else { return false };
-    let is_set = |policy: &Option<String>, value: &str| policy.as_deref() == Some(value);
-    let is_counted = |node: &&Node| {
-        required(pod).all(|other| node.label(&other.topology_key).is_some())
-            && (is_set(&constraint.node_affinity_policy, "Ignore") || node_fit::is_selected(spec, *node))
-            && (!is_set(&constraint.node_taints_policy, "Honor")
-                || node_fit::untolerated(spec, *node).is_none())
-    };
-    let others = nodes.iter().filter(|other| node::name(other) != node::name(target)).filter(is_counted);
-    let domains: BTreeMap<&str, &str> =
-        others.chain([target]).filter_map(|node| Some((node::name(node), node.label(key)?))).collect();
-    let mut counts: BTreeMap<&str, i32> = domains.values().map(|domain| (*domain, 0)).collect();
-    let counts_pod = counted(constraint, pod);
-    let stays =
-        |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished;
-    for other in running.iter().filter(stays).filter(|other| counts_pod(other)) {
-        let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        if let Some(count) = domains.get(node).and_then(|domain| counts.get_mut(domain)) {
-            *count += 1;
-        }
-    }
-    let has_enough = |wanted: i32| i32::try_from(counts.len()).unwrap_or(i32::MAX) >= wanted;
-    let lowest = counts.values().min().copied().filter(|_| has_enough(constraint.min_domains.unwrap_or(1)));
-    let here = counts.get(domain).copied().unwrap_or(0) + i32::from(counts_pod(pod));
-    here - lowest.unwrap_or(0) <= constraint.max_skew
+/// The pods that run, as a required constraint of a pod counts them. They are counted once, for any number of nodes that the pod may
+/// be scheduled to.
+#[derive(Debug)]
+pub struct SpreadPods<'a> {
+    constraint: &'a TopologySpreadConstraint,
+    /// The domains of the nodes that count, by the names of these.
+    domains: BTreeMap<&'a str, &'a str>,
+    /// The pods of each of these domains.
+    by_domain: BTreeMap<&'a str, i32>,
+    /// The pods of each node, even of one that does not count.
+    by_node: BTreeMap<&'a str, i32>,
+    /// The pods of the domain that has fewest.
+    lowest: Option<i32>,
+    /// The pod itself, once it runs.
+    own: i32,
 }
 
-/// Whether the constraint of `pod` counts another pod.
-fn counted(constraint: &TopologySpreadConstraint, pod: &Pod) -> impl Fn(&Pod) -> bool {
-    let selector = constraint.label_selector.clone().and_then(|selector| Selector::try_from(selector).ok());
-    let keys = constraint.match_label_keys.iter().flatten();
-    let label = |pod: &Pod, key: &String| pod.metadata.labels.as_ref()?.get(key).cloned();
-    let alike: Vec<(String, String)> = keys.filter_map(|key| Some((key.clone(), label(pod, key)?))).collect();
-    let (namespace, none) = (pod.metadata.namespace.clone(), BTreeMap::new());
-    move |other| {
-        let labels = other.metadata.labels.as_ref().unwrap_or(&none);
-        other.metadata.namespace == namespace
-            && selector.as_ref().is_some_and(|selector| selector.matches(labels))
-            && alike.iter().all(|(key, value)| labels.get(key) == Some(value))
+impl<'a> SpreadPods<'a> {
+    /// Counts those of `running` for a constraint of `pod`. They are all pods that the constraint counts, and maybe others.
+    pub fn count(
+        constraint: &'a TopologySpreadConstraint,
+        pod: &Pod,
+        nodes: &'a [Node],
+        running: &'a [Pod],
+    ) -> Self {
+        let unsaid = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&unsaid);
+        let is_set = |policy: &Option<String>, value: &str| policy.as_deref() == Some(value);
+        let is_counted = |node: &&Node| {
+            required(pod).all(|other| node.label(&other.topology_key).is_some())
+                && (is_set(&constraint.node_affinity_policy, "Ignore") || node_fit::is_selected(spec, *node))
+                && (!is_set(&constraint.node_taints_policy, "Honor")
+                    || node_fit::untolerated(spec, *node).is_none())
+        };
+        let domain = |node: &'a Node| Some((node::name(node), node.label(&constraint.topology_key)?));
+        let domains: BTreeMap<&str, &str> = nodes.iter().filter(is_counted).filter_map(domain).collect();
+        let mut by_domain: BTreeMap<&str, i32> = domains.values().map(|domain| (*domain, 0)).collect();
+        let mut by_node: BTreeMap<&str, i32> = BTreeMap::new();
+        let selected = Selected::by(constraint, pod);
+        let stays =
+            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished;
+        for other in running.iter().filter(stays).filter(|other| selected.contains(other)) {
+            let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+            *by_node.entry(node).or_default() += 1;
+            if let Some(count) = domains.get(node).and_then(|domain| by_domain.get_mut(domain)) {
+                *count += 1;
+            }
+        }
+        let (lowest, own) = (by_domain.values().min().copied(), i32::from(selected.contains(pod)));
+        Self { constraint, domains, by_domain, by_node, lowest, own }
+    }
+
+    /// Whether the constraint allows the pod on `target`, which fits it otherwise, and therefore counts.
+    pub fn allow(&self, target: &Node) -> bool {
+        let Some(domain) = target.label(&self.constraint.topology_key) else { return false };
+        let known = self.by_domain.get(domain).copied();
+        let (here, lowest) = if self.domains.contains_key(node::name(target)) {
+            (known.unwrap_or(0), self.lowest)
+        } else {
+            let here = known.unwrap_or(0) + self.by_node.get(node::name(target)).copied().unwrap_or(0);
+            let others =
+                self.by_domain.iter().filter(|(other, _)| **other != domain).map(|(_, count)| *count);
+            (here, others.chain([here]).min())
+        };
+        let domains = self.by_domain.len() + usize::from(known.is_none());
+        let has_enough = |wanted: i32| i32::try_from(domains).unwrap_or(i32::MAX) >= wanted;
+        let lowest = lowest.filter(|_| has_enough(self.constraint.min_domains.unwrap_or(1)));
+        here + self.own - lowest.unwrap_or(0) <= self.constraint.max_skew
+    }
+}
+
+/// The pods that a constraint of a pod is about.
+struct Selected {
+    namespace: Option<String>,
+    selector: Option<Selector>,
+    /// The labels that these have in common with the pod.
+    alike: Vec<(String, String)>,
+}
+
+impl Selected {
+    fn by(constraint: &TopologySpreadConstraint, pod: &Pod) -> Self {
+        let selector =
+            constraint.label_selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+        let keys = constraint.match_label_keys.iter().flatten();
+        let label = |key: &String| Some((key.clone(), pod.metadata.labels.as_ref()?.get(key)?.clone()));
+        Self { namespace: pod.metadata.namespace.clone(), selector, alike: keys.filter_map(label).collect() }
+    }
+
+    fn contains(&self, pod: &Pod) -> bool {
+        let none = BTreeMap::new();
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
+        pod.metadata.namespace == self.namespace
+            && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            && self.alike.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 }
 
@@ -111,11 +155,9 @@ mod tests {
             Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
         running.push(leaving);
         let waits = pod("", "new", &spec);
-        let constraint = required(&waits).next().unwrap();
-        let is_allowed = |name: &&str| {
-            let target = nodes.iter().find(|node| node::name(node) == *name).unwrap();
-            allows(constraint, &waits, target, &nodes, &running)
-        };
+        let counted = SpreadPods::count(required(&waits).next().unwrap(), &waits, &nodes, &running);
+        let is_allowed =
+            |name: &&str| counted.allow(nodes.iter().find(|node| node::name(node) == *name).unwrap());
         ["n1", "n2", "n3"].into_iter().filter(is_allowed).collect()
     }
 

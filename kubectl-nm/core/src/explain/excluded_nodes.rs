@@ -10,7 +10,7 @@ use nm_shared::cluster::node;
 use nm_shared::cluster::pod::PodPhase;
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::cluster::pod_requests::Resources;
-use nm_shared::cluster::topology_spread;
+use nm_shared::cluster::topology_spread::{self, SpreadPods};
 
 use crate::explain::cluster_facts::ClusterFacts;
 
@@ -26,14 +26,10 @@ pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String
 /// nothing is known.
 fn too_uneven(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
-    let counted = |constraint| Some((constraint, all_counted(constraint, pod, facts)?));
-    let constraints: Vec<(&TopologySpreadConstraint, &[Pod])> =
-        topology_spread::required(pod).filter_map(counted).collect();
-    let is_uneven = |node: &&Node| {
-        !constraints
-            .iter()
-            .all(|(constraint, running)| topology_spread::allows(constraint, pod, node, nodes, running))
-    };
+    let counted =
+        |constraint| Some(SpreadPods::count(constraint, pod, nodes, all_counted(constraint, pod, facts)?));
+    let constraints: Vec<SpreadPods<'_>> = topology_spread::required(pod).filter_map(counted).collect();
+    let is_uneven = |node: &&Node| !constraints.iter().all(|counted| counted.allow(node));
     let ours = nodes.iter().filter(|node| facts.in_maintenance.contains(node::name(node)));
     ours.filter(is_uneven).map(|node| node::name(node).to_owned()).collect()
 }

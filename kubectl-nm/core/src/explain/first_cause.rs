@@ -381,8 +381,12 @@ fn by_pods(
     })
 }
 
-/// The end of the chain behind a pod that is not Ready.
-fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option<Unseen>) {
+/// The end of the chain behind a pod that is not Ready. `excluded` are the nodes that other pods keep it from.
+fn of_pod(
+    unready: &UnreadyPod<'_>,
+    excluded: &BTreeSet<String>,
+    facts: &ClusterFacts,
+) -> (FirstCause, Option<Unseen>) {
     let obstacle = match (&unready.obstacle, node_of(unready.pod)) {
         (Obstacle::Terminating, Some(node)) if facts.is_silent(node) => Obstacle::NeverEnds(node.to_owned()),
         (obstacle, _) => obstacle.clone(),
@@ -393,14 +397,12 @@ fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option
     let is_unschedulable = matches!(obstacle, Obstacle::Unschedulable(_));
     let cause = FirstCause::OtherPods(obstacle);
     match &facts.nodes {
-        _ if !is_unschedulable => (cause, None),
-        None => (cause, None),
-        Some(Err(unseen)) => (cause, Some(unseen.clone())),
-        Some(Ok(nodes)) => {
+        Some(Err(unseen)) if is_unschedulable => (cause, Some(unseen.clone())),
+        Some(Ok(nodes)) if is_unschedulable => {
             let left = NoNodeLeft::of(unready.pod, nodes, &facts.volumes, &facts.in_maintenance);
-            let left = left.map(|left| left.without(&excluded_nodes(unready.pod, facts)));
-            (left.map_or(cause, FirstCause::NoNodeLeft), None)
+            (left.map_or(cause, |left| FirstCause::NoNodeLeft(left.without(excluded))), None)
         }
+        _ => (cause, None),
     }
 }
 
@@ -408,14 +410,15 @@ fn of_pod(unready: &UnreadyPod<'_>, facts: &ClusterFacts) -> (FirstCause, Option
 fn grouped(unready: &[&UnreadyPod<'_>], facts: &ClusterFacts) -> Vec<ChainEnd> {
     let mut groups: Vec<ChainEnd> = Vec::new();
     for pod in unready {
-        let (cause, unseen) = of_pod(pod, facts);
-        let suits = match (&pod.obstacle, &facts.nodes) {
+        let (suits, excluded) = match (&pod.obstacle, &facts.nodes) {
             (Obstacle::Unschedulable(_), Some(Ok(nodes))) => {
+                let excluded = excluded_nodes(pod.pod, facts);
                 let suits = no_node_left::suitable(pod.pod, nodes, &facts.volumes, &facts.in_maintenance);
-                &suits - &excluded_nodes(pod.pod, facts)
+                (&suits - &excluded, excluded)
             }
-            _ => BTreeSet::new(),
+            _ => (BTreeSet::new(), BTreeSet::new()),
         };
+        let (cause, unseen) = of_pod(pod, &excluded, facts);
         let subject = Subject { suits, ..subject(pod.pod) };
         match groups.iter_mut().find(|group| group.cause == cause) {
             Some(group) => group.subjects.push(subject),
