@@ -57,7 +57,9 @@ impl<'a> SpreadPods<'a> {
         let selected = Selected::by(constraint, pod);
         let stays =
             |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && PodPhase::of(pod) != PodPhase::Finished;
-        for other in running.iter().filter(stays).filter(|other| selected.contains(other)) {
+        // The scheduler counts no pod for a selector without a requirement, although that selects all pods.
+        let counted = running.iter().filter(|_| !selected.is_all()).filter(stays);
+        for other in counted.filter(|other| selected.contains(other)) {
             let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
             *by_node.entry(node).or_default() += 1;
             if let Some(count) = domains.get(node).and_then(|domain| by_domain.get_mut(domain)) {
@@ -102,6 +104,11 @@ impl Selected {
         let keys = constraint.match_label_keys.iter().flatten();
         let label = |key: &String| Some((key.clone(), pod.metadata.labels.as_ref()?.get(key)?.clone()));
         Self { namespace: pod.metadata.namespace.clone(), selector, alike: keys.filter_map(label).collect() }
+    }
+
+    /// Whether that are all pods of the namespace.
+    fn is_all(&self) -> bool {
+        self.alike.is_empty() && self.selector.as_ref().is_some_and(Selector::selects_all)
     }
 
     fn contains(&self, pod: &Pod) -> bool {
@@ -173,6 +180,8 @@ mod tests {
             (json!({"topologyKey": "zone"}), json!({}), &[]),
             (json!({"labelSelector": {"matchLabels": {"app": "db"}}}), json!({}), &["n1", "n2", "n3"]),
             (json!({"labelSelector": null}), json!({}), &["n1", "n2", "n3"]),
+            (json!({"labelSelector": {}}), json!({}), &["n1", "n2", "n3"]),
+            (json!({"labelSelector": {}, "matchLabelKeys": ["pod-template-hash"]}), json!({}), &["n3"]),
             // A node that the pod does not select, or whose taints matter, does not count for the others.
             (json!({}), json!({"nodeSelector": {"pool": "a"}}), &["n1", "n3"]),
             (json!({"nodeAffinityPolicy": "Ignore"}), json!({"nodeSelector": {"pool": "a"}}), &["n3"]),
