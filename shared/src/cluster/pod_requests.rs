@@ -24,15 +24,20 @@ impl Resources {
     /// The requests of a pod, including one of [`PODS`].
     pub fn of_pod(pod: &Pod) -> Self {
         let mut requests = Self::sum(pod, |resources| resources.requests.as_ref());
-        if pod.spec.is_some() {
+        if let Some(spec) = &pod.spec {
+            requests.add(&Self::read(spec.overhead.as_ref()));
             requests.0.insert(PODS.to_owned(), 1000);
         }
         requests
     }
 
-    /// The limits of a pod.
+    /// The limits of a pod. What runs it is limited only together with the pod, and uses nothing of what that does not limit.
     pub fn limits_of_pod(pod: &Pod) -> Self {
-        Self::sum(pod, |resources| resources.limits.as_ref())
+        let mut limits = Self::sum(pod, |resources| resources.limits.as_ref());
+        let mut overhead = Self::read(pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref()));
+        overhead.0.retain(|name, _| limits.amount(name) > 0);
+        limits.add(&overhead);
+        limits
     }
 
     fn sum(pod: &Pod, amounts: Amounts) -> Self {
@@ -58,7 +63,6 @@ impl Resources {
         for (name, amount) in read(spec.resources.as_ref()).0 {
             running.0.insert(name, amount);
         }
-        running.add(&Self::read(spec.overhead.as_ref()));
         running
     }
 
@@ -152,6 +156,18 @@ mod tests {
         ] {
             assert_eq!(cpu(spec.clone()), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn overhead_adds_to_limits_only_where_there_are_any() {
+        let limits = |limits: Value| {
+            let container = json!({"name": "c", "resources": {"limits": limits}});
+            let spec = json!({"containers": [container], "overhead": {"cpu": "250m"}});
+            let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+            Resources::limits_of_pod(&pod).amount("cpu")
+        };
+        assert_eq!(limits(json!({"cpu": "1"})), 1_250);
+        assert_eq!((limits(json!({"cpu": "0"})), limits(json!({"memory": "1Gi"}))), (0, 0));
     }
 
     #[test]

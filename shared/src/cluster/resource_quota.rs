@@ -1,7 +1,7 @@
 //! Whether the quotas of a namespace allow one more pod like one that runs there.
 //!
 //! Source: `pkg/quota/v1/evaluator/core/pods.go` and `staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota` in
-//! kubernetes. A pod that terminates counts until it is gone, so an eviction needs no more quota than the pod has.
+//! kubernetes. A pod that terminates counts until its grace period ends, so an eviction needs no more quota than the pod has.
 
 use std::fmt;
 
