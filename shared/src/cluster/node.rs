@@ -29,7 +29,7 @@ pub enum Readiness {
     Ready(Option<Timestamp>),
     /// It is not.
     NotReady,
-    /// Its kubelet has not reported for so long (40 s by default) that it does not only restart.
+    /// Its kubelet has not reported for so long (about a minute by default) that it does not only restart.
     Silent,
 }
 
