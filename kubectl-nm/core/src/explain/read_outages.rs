@@ -47,6 +47,10 @@ const FAILS: [&str; 2] = ["Unhealthy", "BackOff"];
 /// every five minutes or so.
 const RECENTLY: SignedDuration = SignedDuration::from_mins(10);
 
+/// The kubelet counts the repetitions of a warning in one event, even if the pod was Ready for hours in between. Without such a break,
+/// it repeats the warning at least this often on average.
+const MAX_REPEAT: SignedDuration = SignedDuration::from_mins(6);
+
 /// For how long API servers keep events by default.
 const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
 
@@ -335,10 +339,17 @@ async fn warned_before(
         });
         let before: Vec<&Event> = before.collect();
         let crashes = before.iter().filter(|event| event.reason.as_deref() == Some("BackOff"));
-        let crashes = crashes.filter_map(|event| first(event)).min();
+        let crashes = crashes.filter(|event| may_be_unbroken(event)).filter_map(|event| first(event)).min();
         (!before.is_empty()).then(|| (pod.uid.clone(), Unready { crashes }))
     };
     (stopped.iter().filter_map(unready).collect(), is_cut)
+}
+
+/// Whether a warning that is repeated may have been so without a break since it was first given.
+fn may_be_unbroken(event: &Event) -> bool {
+    let (Some(first), Some(last)) = (&event.first_timestamp, &event.last_timestamp) else { return true };
+    let repeated = event.count.unwrap_or(1).saturating_sub(1);
+    last.0.duration_since(first.0) <= MAX_REPEAT.saturating_mul(repeated)
 }
 
 #[cfg(test)]
@@ -355,29 +366,39 @@ mod tests {
 
     #[tokio::test]
     async fn the_warnings_from_shortly_before_a_pod_was_stopped_show_since_when_it_had_been_failing() {
-        let warning = |pod: &str, reason: &str, minutes: [u32; 2]| {
+        let warning = |pod: &str, reason: &str, minutes: [u32; 2], count: i32| {
             let [first, last] = minutes.map(|minute| format!("2026-01-02T03:{minute:02}:00Z"));
             json!({"metadata": {"name": "w"}, "type": "Warning", "reason": reason, "firstTimestamp": first, "lastTimestamp": last,
+                "count": count,
                 "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": pod}})
         };
         let warnings = json!([
-            warning("crashes", "BackOff", [10, 29]),
-            warning("crashes", "Unhealthy", [5, 29]),
-            warning("probes", "Unhealthy", [5, 29]),
-            warning("recovered", "BackOff", [5, 15]),
-            warning("fails-since", "BackOff", [31, 32]),
+            warning("crashes", "BackOff", [10, 29], 20),
+            warning("crashes", "Unhealthy", [5, 29], 20),
+            warning("crashes-again", "BackOff", [5, 29], 3),
+            warning("crashes-now", "BackOff", [29, 29], 1),
+            warning("probes", "Unhealthy", [5, 29], 20),
+            warning("recovered", "BackOff", [5, 15], 20),
+            warning("fails-since", "BackOff", [31, 32], 5),
         ]);
         let (cluster, _) = cluster(move |_, _| list_of(&warnings, ""));
-        let stopped = ["crashes", "probes", "recovered", "fails-since", "serves"].map(|name| StoppedPod {
+        let names =
+            ["crashes", "crashes-again", "crashes-now", "probes", "recovered", "fails-since", "serves"];
+        let stopped = names.map(|name| StoppedPod {
             pod: nm_shared::PodReference { namespace: "shop".into(), name: name.into() },
             uid: name.into(),
             node: "n1".into(),
             at: "2026-01-02T03:30:00Z".parse().unwrap(),
         });
         let (warned, is_cut) = warned_before(&cluster, "shop", &stopped).await;
-        let since = "2026-01-02T03:10:00Z".parse().ok();
-        let expected = [("crashes", Unready { crashes: since }), ("probes", Unready { crashes: None })];
-        assert_eq!(warned, expected.map(|(pod, unready)| (pod.to_owned(), unready)).into());
+        let at = |time: &str| time.parse().ok();
+        let expected = [
+            ("crashes", at("2026-01-02T03:10:00Z")),
+            ("crashes-again", None),
+            ("crashes-now", at("2026-01-02T03:29:00Z")),
+            ("probes", None),
+        ];
+        assert_eq!(warned, expected.map(|(pod, crashes)| (pod.to_owned(), Unready { crashes })).into());
         assert!(!is_cut);
     }
 
