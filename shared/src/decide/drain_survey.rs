@@ -103,8 +103,7 @@ impl<'a> DrainSurvey<'a> {
         let migrating = migrating.collect();
         let migration_times_out = plan.pods.iter().filter_map(times_out).filter(|at| *at > now).min();
         let prunes_details = observed.prunes_details;
-        // Without evictions, all pods wait alike.
-        let own_pod = observed.own_pod.clone().filter(|_| !withheld);
+        let own_pod = observed.own_pod.clone();
         let by_order = queue.by_order.clone();
         let deleted = count(observed.deleted.len());
         Self {
@@ -310,9 +309,9 @@ impl<'a> DrainSurvey<'a> {
             let reason = match &standing.turn {
                 Some(_) => WaitReason::BudgetTurn,
                 None if planned.verdict == Verdict::AwaitCompletion => WaitReason::Completing,
+                None if by_order.is_none() => return None,
                 None if self.own_pod.as_ref() == Some(&reference) => WaitReason::EvictedLast,
-                None if by_order.is_some() => WaitReason::Order,
-                None => return None,
+                None => WaitReason::Order,
             };
             let PodReference { namespace, name } = reference;
             let same = before

@@ -337,16 +337,20 @@ impl Decider<'_> {
         let is_paused = maintenance.spec.suspend && deadline.is_none_or(|at| at > now);
         let withheld = is_paused || hold.is_some();
         // What is not restarted must not be shown as restarted.
-        let may_restart = !withheld && postponed.is_none() && deadline.is_none_or(|at| at > now);
+        let evicts = !withheld && postponed.is_none() && deadline.is_none_or(|at| at > now);
         let order = EvictionOrder::new(&plan, &spec, observed);
         let before = maintenance.status.as_ref();
-        let surges = Surges::new(&plan, &spec, observed, &order, before, may_restart, now);
+        let surges = Surges::new(&plan, &spec, observed, &order, before, evicts, now);
         self.decision.workloads = Some(surges.wanted.clone());
-        let queue = if withheld {
+        let mut queue = if withheld {
             EvictionQueue::default()
         } else {
             EvictionQueue::new(&plan, &spec, observed, &order, &surges, observed.steady_now)
         };
+        if !evicts {
+            // All pods wait alike.
+            queue.by_order.clear();
+        }
         let survey = DrainSurvey::new(&plan, before, observed, &queue, &surges, withheld, now);
         let detach = spec
             .wait_for_volume_detach

@@ -7,6 +7,7 @@ use crate::api::status::{WaitReason, WaitingPod};
 use crate::cluster::disruption_budget::Budget;
 use crate::drain::budget_allowance::RemainingBudget;
 use crate::drain::budget_motion::BudgetMotion;
+use crate::drain::cordon_backoff::RecordonBackoff;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -120,6 +121,14 @@ fn the_pod_of_the_reconciler_is_reported_as_evicted_last() {
     paused.spec.suspend = true;
     paused.status = Some(status(&both));
     assert_eq!(status_of(&paused, &both).waiting_pods, None, "none is evicted while it is paused");
+    let timed = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
+    let begun = after(&timed, &decide(&timed, &both, now()));
+    assert_eq!(status_of(&begun, &both).waiting_pods.map(|pods| pods.len()), Some(1));
+    let late = decide(&begun, &both, now() + SignedDuration::from_secs(60)).status.unwrap();
+    assert_eq!((late.phase, late.waiting_pods), (Some(Phase::Failed), None), "nor once it has timed out");
+    let recordons = RecordonBackoff { count: 3, since_last: Duration::from_secs(1) };
+    let contested = ClusterState { node: observed().node, recordons, ..both };
+    assert_eq!(status_of(&begun, &contested).waiting_pods, None, "nor before its node is cordoned again");
 }
 
 #[test]
