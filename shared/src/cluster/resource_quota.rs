@@ -6,6 +6,7 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota, ScopedResourceSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::cluster::pod_requests::{PODS, Resources};
 use crate::cluster::quantity;
@@ -17,18 +18,18 @@ pub struct FullQuota {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The resource that is used up, as the quota names it.
-    pub resource: String,
-    /// How much is used.
-    pub used: String,
-    /// How much may be used.
-    pub hard: String,
+    /// The resources that are used up, as the quota names them: how much of each is used, and how much may be.
+    pub exceeded: Vec<(String, String, String)>,
 }
 
 impl fmt::Display for FullQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, name, resource, used, hard } = self;
-        write!(f, "quota {namespace}/{name} allows no additional pod ({resource}: {used} of {hard} used)")
+        let Self { namespace, name, exceeded } = self;
+        let exceeded: Vec<String> = exceeded
+            .iter()
+            .map(|(resource, used, hard)| format!("{resource}: {used} of {hard} used"))
+            .collect();
+        write!(f, "quota {namespace}/{name} allows no additional pod ({})", exceeded.join(", "))
     }
 }
 
@@ -44,17 +45,25 @@ pub fn refusing(quotas: &[ResourceQuota], pod: &Pod) -> Option<FullQuota> {
     quotas.iter().filter(|quota| applies(quota, pod)).find_map(|quota| {
         let status = quota.status.as_ref()?;
         let used = |resource: &String| status.used.as_ref()?.get(resource).map(|used| used.0.clone());
-        let (resource, hard) = status.hard.iter().flatten().find(|(resource, hard)| {
+        let exceeds = |(resource, hard): &(&String, &Quantity)| {
             let wanted = amount(resource);
             let of_used = used(resource).and_then(|used| quantity::thousandths(&used)).unwrap_or(0);
             wanted > 0 && quantity::thousandths(&hard.0).is_some_and(|hard| of_used + wanted > hard)
-        })?;
-        Some(FullQuota {
+        };
+        let exceeded: Vec<(String, String, String)> = status
+            .hard
+            .iter()
+            .flatten()
+            .filter(exceeds)
+            .map(|(resource, hard)| {
+                let used = used(resource).unwrap_or_else(|| String::from("0"));
+                (resource.clone(), used, hard.0.clone())
+            })
+            .collect();
+        (!exceeded.is_empty()).then(|| FullQuota {
             namespace: quota.metadata.namespace.clone().unwrap_or_default(),
             name: quota.metadata.name.clone().unwrap_or_default(),
-            resource: resource.clone(),
-            used: used(resource).unwrap_or_else(|| String::from("0")),
-            hard: hard.0.clone(),
+            exceeded,
         })
     })
 }
@@ -140,8 +149,10 @@ mod tests {
         ] {
             assert_eq!(refused(&json!({}), &hard, &used).is_some(), is_refused, "{hard} {used}");
         }
-        let full = refused(&json!({}), &json!({"pods": "3"}), &json!({"pods": "3"}));
-        assert_eq!(full.as_deref(), Some("quota shop/few allows no additional pod (pods: 3 of 3 used)"));
+        let (hard, used) = (json!({"pods": "3", "cpu": "1"}), json!({"pods": "3", "cpu": "900m"}));
+        let full = refused(&json!({}), &hard, &used);
+        let expected = "quota shop/few allows no additional pod (cpu: 900m of 1 used, pods: 3 of 3 used)";
+        assert_eq!(full.as_deref(), Some(expected));
     }
 
     #[test]

@@ -121,9 +121,7 @@ fn a_quota_that_allows_no_additional_pod_is_named_unless_a_rollout_is_under_way(
     let full = FullQuota {
         namespace: named("shop"),
         name: named("few"),
-        resource: named("pods"),
-        used: named("3"),
-        hard: named("3"),
+        exceeded: vec![(named("pods"), named("3"), named("3"))],
     };
     let judged = |revision: i64| {
         judge(&DrainPod::default(), &Workload { quota: Some(full.clone()), ..workload(&json!({}), revision) })
