@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_core::args::duration;
 use nm_core::args::names::distinct;
@@ -19,7 +20,7 @@ use nm_core::error::exit::Exit;
 use nm_core::format;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
-use nm_core::maintenance::{State, kept_by_roll, node, roll_name};
+use nm_core::maintenance::{State, kept_by_roll, node};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::store::is_outdated;
@@ -28,6 +29,7 @@ use nm_shared::cluster::leader_lease;
 use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
+use crate::commands::stop_warnings::StoppedRolls;
 use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
@@ -84,9 +86,11 @@ pub(crate) async fn run(
             State::Planned => ("has a planned maintenance", "it will be deleted"),
             _ => ("is in maintenance", "it will return to service"),
         };
-        let roll = roll_name(object).map(|roll| format!(", and roll {roll} ends"));
-        let roll = roll.unwrap_or_default();
-        out.message(&Line::new(format!("node/{} {state}: {end}{roll}", node(object))));
+        out.message(&Line::new(format!("node/{} {state}: {end}", node(object))));
+    }
+    let rolls = StoppedRolls::of(&plan.maintenances, &plan.maintenances, Timestamp::now());
+    for warning in rolls.warnings(cluster.kubectl()) {
+        out.message_with_commands(&warning);
     }
     if !args.yes {
         out.message(&Line::new("These objects will be deleted:"));

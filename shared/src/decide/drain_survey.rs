@@ -337,8 +337,9 @@ impl<'a> DrainSurvey<'a> {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
             let same = before.iter().find(|pod| pod.namespace == namespace && pod.name == name);
             let since = same.map_or_else(|| whole_seconds(now), |same| same.since.clone());
-            let came_later = same.is_some_and(|same| same.came_later)
-                || self.returned_later.contains(pod::uid(&planned.pod));
+            // Who begins to count later knows less than the process before.
+            let came_later = same
+                .map_or_else(|| self.returned_later.contains(pod::uid(&planned.pod)), |same| same.came_later);
             ReturnedPod { namespace, name, workload: pod::workload(&planned.pod), since, came_later }
         });
         returned.collect()

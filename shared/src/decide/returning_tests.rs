@@ -39,6 +39,11 @@ fn a_pod_that_returns_in_place_of_one_that_came_later_stays_known_as_such() {
     let others = vec![of_operator("b", true), of_operator("x", false)];
     let decision = decide(&decided, &ClusterState { pods: Some(others), ..came_later(&[]) }, now());
     assert!(is_later(&after(&decided, &decision)));
+    // Nor that this one replaces a pod that was there.
+    let there = after(&begun, &decide(&begun, &seen(&[of_operator("b", true)], &["b"]), now()));
+    assert!(!is_later(&there));
+    let decision = decide(&there, &came_later(&["b"]), now());
+    assert!(!is_later(&after(&there, &decision)));
 }
 
 fn waiting() -> NodeMaintenance {

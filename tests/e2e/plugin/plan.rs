@@ -396,7 +396,10 @@ async fn a_plan_of_a_node_of_a_large_cluster_reads_the_pods_of_few_nodes() {
     );
     assert_eq!(plan["unknown"], json!([UNKNOWN_LIMIT.strip_prefix("unknown: ").unwrap()]));
     let down = |name| json!({"kind": "Deployment", "name": name, "namespace": workload.namespace()});
-    assert_eq!(plan["harms"], json!([{"harm": "NoReadyPod", "workloads": [down("alone"), down("picky")]}]));
+    assert_eq!(
+        plan["harms"],
+        json!([{"harm": "NoReadyPod", "workloads": [down("alone"), down("picky")], "budgetsKnown": true}])
+    );
     let lists: Vec<Entry> = sandbox.requests().all().into_iter().filter(lists).skip(before).collect();
     let all = lists.iter().filter(|entry| {
         entry.field_selector.is_empty() && entry.label_selector.is_empty() && entry.namespace.is_empty()

@@ -1,10 +1,10 @@
-//! What a plan could not take into account.
+//! What could not be read, for a plan or for who leads.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// A part of a plan that is not known.
+/// A part of the cluster that is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// What is not known, such as `the disruption budgets`.
@@ -13,7 +13,7 @@ pub struct Unread {
     pub why: UnreadReason,
 }
 
-/// Why a part of a plan is not known.
+/// Why a part of the cluster is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnreadReason {
     /// The user lacks this permission, such as `list pods`.

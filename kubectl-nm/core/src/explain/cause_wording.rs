@@ -211,9 +211,10 @@ impl Words<'_> {
                 passes: false,
             },
             FirstCause::TooFew => told(
-                "The pods that the budget selects are Ready, but the budget requires more pods than exist"
+                "The pods that the budget selects are Ready, but the budget requires more pods than exist: the controller of a \
+                 pod that has just left may be about to create another one"
                     .into(),
-                "Compare the budget with the replicas of its workload",
+                "Wait until it has; if that takes longer, compare the budget with the replicas of its workload",
                 self.describe_budgets(),
             ),
         }

@@ -22,7 +22,7 @@ pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String
     excluded
 }
 
-/// The nodes in maintenance on which the pod would be spread too unevenly. Of a constraint that may count pods that are not known,
+/// The cordoned nodes on which the pod would be spread too unevenly. Of a constraint that may count pods that are not known,
 /// nothing is known.
 fn too_uneven(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let Some(Ok(nodes)) = &facts.nodes else { return BTreeSet::new() };
@@ -30,8 +30,12 @@ fn too_uneven(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
         |constraint| Some(SpreadPods::count(constraint, pod, nodes, all_counted(constraint, pod, facts)?));
     let constraints: Vec<SpreadPods<'_>> = topology_spread::required(pod).filter_map(counted).collect();
     let is_uneven = |node: &&Node| !constraints.iter().all(|counted| counted.allow(node));
-    let ours = nodes.iter().filter(|node| facts.in_maintenance.contains(node::name(node)));
-    ours.filter(is_uneven).map(|node| node::name(node).to_owned()).collect()
+    // Those in maintenance are among them.
+    let is_cordoned = |node: &&Node| {
+        let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
+        unschedulable == Some(true) || facts.in_maintenance.contains(node::name(node))
+    };
+    nodes.iter().filter(is_cordoned).filter(is_uneven).map(|node| node::name(node).to_owned()).collect()
 }
 
 /// The pods of a budget that guards all pods that a constraint counts.

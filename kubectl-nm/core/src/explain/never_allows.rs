@@ -8,7 +8,7 @@ use nm_shared::cluster::resource_quota::FullQuota;
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
-use crate::explain::no_node_wording::more_nodes;
+use crate::explain::no_node_wording::{more_nodes, repairs};
 use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::RollStanding;
@@ -244,6 +244,20 @@ impl Words<'_> {
                 );
             }
             let edit = self.edited_owners();
+            let add = (!selection.names_nodes()).then(|| format!("add a node that the {selector} selects"));
+            // Without an outage first.
+            let surge = never.surge.and_then(|grant| {
+                let added: Vec<String> = add.into_iter().chain(repairs(left)).collect();
+                self.surge_with_a_node(never, left, &added, grant)
+            });
+            if let Some((advice, first)) = surge {
+                let advice = format!(
+                    "{advice}. Otherwise, change the {selector} of its workload, so that it selects other nodes too; or \
+                     {stays}; or {change}"
+                );
+                let commands = first.into_iter().chain(edit).chain(stop).chain(commands).collect();
+                return (advice, commands);
+            }
             let commands = edit.into_iter().chain(commands).chain(stop).collect();
             let new_node = if selection.names_nodes() {
                 String::new()
@@ -263,37 +277,44 @@ impl Words<'_> {
             return (advice, commands.into_iter().chain(stop).collect());
         };
         // Without an outage first.
-        let (advice, first) = self.surge_with_a_node(never, left, grant);
+        let (advice, first) =
+            self.surge_with_a_node(never, left, &[more_nodes(left)], grant).unwrap_or_default();
         let advice = format!("{advice}. Otherwise, {stays}; or {change}");
         (advice, first.into_iter().chain(stop).chain(commands).collect())
     }
 
-    /// What provides a node, so that the Deployment can replace the pods first.
+    /// What provides a node, one that is `added` or one in maintenance, so that the Deployment can replace the pods first; none if
+    /// nothing does.
     fn surge_with_a_node(
         &self,
         never: &NeverAllows,
         left: &NoNodeLeft,
+        added: &[String],
         grant: SurgeGrant,
-    ) -> (String, Vec<String>) {
+    ) -> Option<(String, Vec<String>)> {
         let mut others = left.in_maintenance.clone();
         others.remove(self.node);
-        let (add, ways) = (more_nodes(left), self.ways_back(&others));
-        let (node, mut commands) = if others.is_empty() {
-            (capitalized(&add), Vec::new())
-        } else {
-            let one = format!("return {} to service", ways.one_of_stoppable());
-            (ways.after(&add, &one, &one), ways.commands(self))
+        let (add, ways) = (added.join(", "), self.ways_back(&others));
+        let one = format!("return {} to service", ways.one_of_stoppable());
+        let (node, mut commands) = match (add.is_empty(), others.is_empty()) {
+            (true, true) => return None,
+            (false, true) => (capitalized(&add), Vec::new()),
+            (true, false) => (capitalized(&ways.words(&one, &one)), ways.commands(self)),
+            (false, false) => (ways.after(&add, &one, &one), ways.commands(self)),
         };
         let pods =
             if never.pods > 1 { "its pods before they leave" } else { "its only pod before the pod leaves" };
         if never.is_surge_set {
-            return (format!("{node}; then the Deployment replaces {pods} (spec.drain.surge)"), commands);
+            return Some((
+                format!("{node}; then the Deployment replaces {pods} (spec.drain.surge)"),
+                commands,
+            ));
         }
         if !commands.is_empty() {
             commands.extend(self.surge());
         }
         let terms = self.surge_terms(grant);
-        (format!("{node}; then let the Deployment replace {pods}{terms}"), commands)
+        Some((format!("{node}; then let the Deployment replace {pods}{terms}"), commands))
     }
 
     /// The setting that each budget needs, and the commands that set it.

@@ -110,7 +110,7 @@ pub(super) fn more_nodes(left: &NoNodeLeft) -> String {
 }
 
 /// `make n4 Ready`, `uncordon n1 if the cordon is not needed any more`: what lets pods use the nodes that there are.
-fn repairs(left: &NoNodeLeft) -> Vec<String> {
+pub(super) fn repairs(left: &NoNodeLeft) -> Vec<String> {
     let unready: Vec<String> = left.unready.iter().cloned().collect();
     let repair = (!unready.is_empty()).then(|| format!("make {} Ready", first_names(&unready)));
     // A command that ends it would be pasted although somebody may still need the cordon.

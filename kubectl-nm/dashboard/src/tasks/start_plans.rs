@@ -1,4 +1,4 @@
-//! Makes the plans of the start dialog: a moment after the last key, and only the last one that was requested.
+//! Makes the plans of the dialogs that begin drains: a moment after the last key, and only the last one that was requested.
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::leader::gap::LeaderGap;
+use nm_core::maintenance::roll::NODE;
 use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 use serde_json::json;
@@ -134,6 +135,23 @@ fn the_stop_dialog_reports_the_roll_that_a_node_leaves() {
             "{}",
             text(&model)
         );
+    }
+}
+
+#[test]
+fn the_stop_dialog_says_that_a_command_of_a_roll_runs_and_that_a_planned_node_stays_as_it_is() {
+    for (action, runs) in [(json!({"attempt": 1, "state": "running"}), 1), (json!(null), 0)] {
+        let mut model = empty(Options { size: (120, 30), ..options() });
+        set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+        let mut acting = of_roll("w1", "kernel", true);
+        let record = json!({"step": "Acting", "action": action}).to_string();
+        acting.metadata.annotations.as_mut().unwrap().insert(NODE.to_owned(), record);
+        send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(acting)])));
+        press(&mut model, KeyCode::Char('x'));
+        let warning = "A command or a Job of a roll runs for w1 now: the roll terminates it.";
+        assert_eq!(count(&model, warning), runs, "{}", text(&model));
+        assert_eq!(count(&model, "the node stays as it is"), 1, "{}", text(&model));
+        assert_eq!(count(&model, "returns to service"), 0, "{}", text(&model));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
+use nm_core::maintenance::roll::runs_action;
 use nm_core::maintenance::{State, node, purpose_words, roll_name, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
@@ -164,7 +165,10 @@ fn command_line(command: &str) -> DialogLine {
 
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
+    let has_begun = |target: &Arc<NodeMaintenance>| State::of(target) != State::Planned;
     let they = match (count, stay_cordoned(model, dialog)) {
+        (1, _) if !dialog.targets.iter().any(has_begun) => "the node stays as it is",
+        (_, _) if !dialog.targets.iter().any(has_begun) => "the nodes stay as they are",
         (1, Some(false)) => "the node returns to service",
         (_, Some(false)) => "the nodes return to service",
         (1, Some(true)) => "the node stays cordoned",
@@ -185,6 +189,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         let state = state_of(model, target);
         let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
             _ if dialog.is_ignored_by(target) => ", is uncordoned by the medik8s operator",
+            _ if !dialog.keep_cordon && !has_begun(target) => "",
             _ if dialog.keep_cordon && !FleetRow::of(target).has_started() => {
                 ", not cordoned: its maintenance has not started"
             }
@@ -196,7 +201,10 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         };
         format!("  {}  {state}{back}{}", node(target), purpose_words(target))
     })));
-    lines.push(sentence("Pods that were evicted are not moved back."));
+    if dialog.targets.iter().any(has_begun) {
+        lines.push(sentence("Pods that were evicted are not moved back."));
+    }
+    lines.extend(running(dialog).map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
     let ignored = ignored(dialog, &model.options.kubectl);
     lines.extend(ignored.map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
     lines.extend(rolls_left(dialog, &model.options.kubectl).map(|text| sentence(&text)));
@@ -244,6 +252,15 @@ fn bypassed(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
         "Nodes are part of roll {}, whose windows, gates and limit do not apply to them then{until}. {resume} continues a roll",
         first_names(&names)
     ))
+}
+
+/// That commands or Jobs of rolls run for the nodes.
+fn running(dialog: &StopDialog) -> Option<String> {
+    let runs = dialog.targets.iter().filter(|target| runs_action(target));
+    let nodes: Vec<String> = runs.map(|target| node(target).to_owned()).collect();
+    (!nodes.is_empty()).then(|| {
+        format!("A command or a Job of a roll runs for {} now: the roll terminates it.", first_names(&nodes))
+    })
 }
 
 /// The rolls that lose nodes, as `kubectl nm stop` reports them.

@@ -43,3 +43,17 @@ fn only_a_node_is_to_be_returned_on_which_a_pod_may_be_in_addition_to_those_that
         causes.iter().for_each(check_harmless);
     }
 }
+
+#[test]
+fn a_cordoned_node_on_which_a_pod_would_be_spread_too_unevenly_is_not_to_be_uncordoned() {
+    let of_web = || json!({"matchLabels": {"app": "web"}});
+    let advice = |skew: i32| {
+        let full = node("n2", json!({"unschedulable": true}));
+        let situation = spread(skew, of_web(), full);
+        let causes = situation.causes();
+        causes.iter().map(|cause| cause.advice.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let (strict, loose) = (advice(1), advice(3));
+    assert!(!strict.contains("uncordon n2"), "{strict}");
+    assert!(loose.contains("uncordon n2"), "{loose}");
+}

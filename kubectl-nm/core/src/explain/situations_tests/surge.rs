@@ -289,3 +289,27 @@ fn the_setting_that_replaces_one_pod_first_names_what_else_it_restarts() {
     assert_eq!(advice(true), replaces.to_owned() + also);
     assert_eq!(advice(false), replaces);
 }
+
+#[test]
+fn a_singleton_whose_affinity_selects_nodes_in_maintenance_is_replaced_first_once_one_of_them_is_back() {
+    let selected = json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}]}]);
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selected}}});
+    let mut situation = never("minAvailable", json!(1), 1);
+    situation.pods[0] = edited(situation.pods[0].clone(), "/spec/affinity", affinity);
+    let named = |node: Value| {
+        let name = node["metadata"]["name"].clone();
+        edited(node, "/metadata/labels", json!({"kubernetes.io/hostname": name}))
+    };
+    situation.nodes = [cordoned("n1"), cordoned("n2"), node("n3", json!({}))].map(named).into();
+    situation.in_maintenance = vec!["n1", "n2"];
+    let [cause] = <[Cause; 1]>::try_from(situation.causes()).unwrap();
+    assert!(
+        cause.advice.starts_with(
+            "Return n2 to service, unless its machine is being worked on; then let the Deployment replace its only pod"
+        ),
+        "{cause:#?}"
+    );
+    assert_eq!(cause.commands[0], "kubectl nm stop n2", "{cause:#?}");
+    assert_eq!(cause.commands.last().unwrap(), "kubectl -n shop edit pdb web", "{cause:#?}");
+    check_harmless(&cause);
+}

@@ -334,7 +334,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "nothing is not Ready, and the budget counts on more",
             Situation::default(),
-            "The pods that the budget selects are Ready, but the budget requires more pods than exist.",
+            "The pods that the budget selects are Ready, but the budget requires more pods than exist: the controller of a pod that has just left may be about to create another one.",
             BUDGET,
         ),
         (

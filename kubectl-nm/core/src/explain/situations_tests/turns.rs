@@ -121,7 +121,7 @@ fn a_node_that_somebody_drained_before_its_turn_says_until_when_it_stays() {
         assert_eq!((cause.what.as_slice(), cause.passes()), (names(&[early, why]).as_slice(), true));
         assert_eq!(cause.commands, [STATUS, "kubectl nm stop n1"]);
         let result = crate::maintenance::headline(&own).to_string();
-        assert!(result.ends_with("; roll par has not come to the node"), "{result}");
+        assert!(result.ends_with("; roll par has not reached the node"), "{result}");
     }
 }
 
