@@ -239,8 +239,11 @@ impl DrainPreview {
     /// Tells the budgets of the pods that are not Ready, and of those that are terminating.
     fn note_unready(&self, budgets: &mut Budgets, now: Timestamp) {
         for (node, planned) in self.planned() {
-            if node.readiness == Readiness::Silent || node.failing.contains(pod::uid(&planned.pod)) {
-                budgets.note_stuck(&planned.pod);
+            match node.readiness {
+                _ if node.failing.contains(pod::uid(&planned.pod)) => budgets.note_stuck(&planned.pod),
+                Readiness::Silent => budgets.note_stuck(&planned.pod),
+                Readiness::Ready(Some(since)) => budgets.note_node_ready(&planned.pod, since),
+                Readiness::Ready(None) | Readiness::NotReady => {}
             }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
                 budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));

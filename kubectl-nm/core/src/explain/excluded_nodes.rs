@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use nm_shared::cluster::node;
+use nm_shared::cluster::node_fit::CandidateNode;
 use nm_shared::cluster::pod::PodPhase;
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::cluster::pod_requests::Resources;
@@ -30,11 +31,8 @@ fn too_uneven(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
         |constraint| Some(SpreadPods::count(constraint, pod, nodes, all_counted(constraint, pod, facts)?));
     let constraints: Vec<SpreadPods<'_>> = topology_spread::required(pod).filter_map(counted).collect();
     let is_uneven = |node: &&Node| !constraints.iter().all(|counted| counted.allow(node));
-    // Those in maintenance are among them.
-    let is_cordoned = |node: &&Node| {
-        let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
-        unschedulable == Some(true) || facts.in_maintenance.contains(node::name(node))
-    };
+    let is_cordoned =
+        |node: &&Node| node.is_unschedulable() || facts.in_maintenance.contains(node::name(node));
     nodes.iter().filter(is_cordoned).filter(is_uneven).map(|node| node::name(node).to_owned()).collect()
 }
 
