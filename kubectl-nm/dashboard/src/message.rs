@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_start_ends_the_plan_of_the_start_dialog() {
+    fn only_what_begins_drains_ends_the_plan_of_a_dialog() {
         assert!(ClusterRequest::Start(Vec::new()).ends_plan());
         assert!(!ClusterRequest::Stop(Vec::new()).ends_plan());
         for pause in [true, false] {

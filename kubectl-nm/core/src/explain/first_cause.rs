@@ -17,7 +17,7 @@ use nm_shared::drain::surge;
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
 use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
 use crate::explain::no_node_left::{self, NoNodeLeft};
-use crate::explain::obstacle::{Obstacle, PodWarning};
+use crate::explain::obstacle::{Obstacle, PodWarning, has_ended_container, starting_since};
 use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::explain::unsatisfiable_budget::{
@@ -68,6 +68,8 @@ pub struct Subject {
     pub restarts: i32,
     /// The same of its init containers.
     pub init_restarts: i32,
+    /// Whether a container of it has ended and does not wait yet to begin again, so that its log is that of the run that ended.
+    pub has_ended_container: bool,
     /// Since when it has not been Ready, as its condition shows; none if it is, or shows none.
     pub unready_since: Option<Timestamp>,
     /// Since when it has been starting, if it is not Ready: since its container was started last, or else the pod itself.
@@ -448,6 +450,7 @@ pub fn subject(pod: &Pod) -> Subject {
         init_restarts: restarts(
             pod.status.as_ref().and_then(|status| status.init_container_statuses.as_deref()),
         ),
+        has_ended_container: has_ended_container(pod),
         unready_since: unready.and_then(|unready| Some(unready.last_transition_time.as_ref()?.0)),
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
@@ -468,18 +471,6 @@ fn is_counted_later(pod: &Pod) -> bool {
     let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
     pod.metadata.deletion_grace_period_seconds == Some(0)
         && matches!(finalizers, [only] if only == JOB_FINALIZER)
-}
-
-fn starting_since(pod: &Pod) -> Option<Timestamp> {
-    let status = pod.status.as_ref();
-    let inits = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
-    let mains = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    let started = inits.iter().chain(mains).filter(|container| !container.ready);
-    let started =
-        started.filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref());
-    let of_pod = || status.and_then(|status| status.start_time.as_ref());
-    let created = || pod.metadata.creation_timestamp.as_ref();
-    started.max_by_key(|at| at.0).or_else(of_pod).or_else(created).map(|at| at.0)
 }
 
 fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {

@@ -295,6 +295,30 @@ pub fn crash_loop(container: &ContainerStatus) -> Obstacle {
     Obstacle::CrashLoop { container: container.name.clone(), exit_code, reason: reason.unwrap_or_default() }
 }
 
+/// Since when a pod has been starting: since its container was started last, or else the pod itself.
+pub(super) fn starting_since(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref();
+    let inits = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
+    let mains = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    let started = inits.iter().chain(mains).filter(|container| !container.ready);
+    let started =
+        started.filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref());
+    let of_pod = || status.and_then(|status| status.start_time.as_ref());
+    let created = || pod.metadata.creation_timestamp.as_ref();
+    started.max_by_key(|at| at.0).or_else(of_pod).or_else(created).map(|at| at.0)
+}
+
+/// Whether a container has ended and does not wait yet to begin again.
+pub(super) fn has_ended_container(pod: &Pod) -> bool {
+    let status = || pod.status.iter();
+    let inits = status().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let mains = status().flat_map(|status| status.container_statuses.iter().flatten());
+    let ended = |container: &ContainerStatus| {
+        container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0).map(drop)
+    };
+    inits.chain(mains).any(|container| ended(container).is_some())
+}
+
 /// The name of the init container that runs, and is to end before the containers start.
 pub fn running_init_container(pod: &Pod) -> Option<&str> {
     let specs = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());

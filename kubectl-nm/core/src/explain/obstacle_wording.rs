@@ -7,6 +7,7 @@ use nm_shared::cluster::node::Readiness;
 use nm_shared::drain::pod_state::deadline_on;
 
 use crate::args::duration::age;
+use crate::explain::cause::few;
 use crate::explain::cause_wording::{RECENTLY, Words};
 use crate::explain::first_cause::{Subject, are_counted_later};
 use crate::explain::obstacle::Obstacle;
@@ -190,11 +191,18 @@ impl Words<'_> {
                 ("Check the name of the image, its registry and the pull secret", describe())
             }
             Obstacle::CrashLoop { container, .. } => {
-                let rest = previous_log(container);
-                (
-                    CRASH_LOOP_ADVICE,
-                    self.each_pod(|namespace, pod| format!("-n {namespace} logs {pod} {rest}")),
-                )
+                let log = |subject: &Subject| {
+                    let (namespace, pod) =
+                        (shell_quoted(&subject.pod.namespace), shell_quoted(&subject.pod.name));
+                    // The kubelet has removed the run before the one that has ended.
+                    let rest = if subject.has_ended_container {
+                        format!("-c {}", shell_quoted(container))
+                    } else {
+                        previous_log(container)
+                    };
+                    format!("{} -n {namespace} logs {pod} {rest}", self.kubectl)
+                };
+                (CRASH_LOOP_ADVICE, few(self.subjects.iter().map(log)))
             }
             Obstacle::ContainerCreation { .. } => {
                 ("Create or correct what the container refers to", describe())

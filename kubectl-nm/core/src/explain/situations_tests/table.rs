@@ -180,7 +180,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "it has just exited",
             beside(exited(7)),
             "shop/web-2 on n2: container app keeps exiting with exit code 7, 1 restart so far.",
-            "kubectl -n shop logs web-2 -c app --previous",
+            "kubectl -n shop logs web-2 -c app",
         ),
         (
             "it runs between two crashes",
