@@ -330,9 +330,8 @@ impl Words<'_> {
         }
     }
 
-    /// The nodes in maintenance that may take pods for which the scheduler finds no node: the explained one if others lack
-    /// resources, others if pods of the same workload, as the explained node has, keep these pods away, and any, the explained one
-    /// last, if the workload is spread over nodes. A roll returns its nodes by itself, and its maintenances are not to be stopped one
+    /// The nodes in maintenance that may take pods for which the scheduler finds no node: the explained one last, and not if pods of
+    /// the same workload, as the explained node has, keep these pods away. A roll returns its nodes by itself, and its maintenances are not to be stopped one
     /// by one.
     fn suitable(&self, obstacle: &Obstacle) -> Vec<String> {
         if !lacks_a_node(obstacle) {
@@ -343,13 +342,7 @@ impl Words<'_> {
         suits.sort_by_key(|node| self.return_order(node));
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
-        let suitable = if obstacle.is_of_anti_affinity() {
-            others
-        } else if obstacle.is_of_spread() {
-            [others, own].concat()
-        } else {
-            own
-        };
+        let suitable = if obstacle.is_of_anti_affinity() { others } else { [others, own].concat() };
         suitable.into_iter().filter(|node| self.roll_of(node).is_none()).cloned().collect()
     }
 

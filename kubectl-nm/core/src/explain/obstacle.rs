@@ -116,11 +116,6 @@ impl Obstacle {
         matches!(self, Self::Unschedulable(message) if keeps_apart.iter().any(|said| message.contains(said)))
     }
 
-    /// Whether its topology spread constraints keep the pod from nodes.
-    pub fn is_of_spread(&self) -> bool {
-        matches!(self, Self::Unschedulable(message) if message.contains("topology spread constraints"))
-    }
-
     /// Whether a volume of the pod keeps it from all nodes in service: none of those that can use it only lacks resources.
     pub fn is_of_volume(&self) -> bool {
         let Self::Unschedulable(message) = self else { return false };

@@ -122,3 +122,17 @@ fn pods_that_do_not_start_on_another_node_name_it() {
         "shop/web-1, shop/web-2 on n3: container app keeps exiting with exit code 1, 3 restarts so far.";
     assert!(cause.what.iter().any(|what| what == why), "{cause:#?}");
 }
+
+#[test]
+fn another_node_in_maintenance_may_take_what_lacks_resources_before_the_explained_one_does() {
+    let unfit = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.";
+    let situation = Situation {
+        nodes: vec![cordoned("n1"), node("n2", json!({})), cordoned("n3")],
+        in_maintenance: vec!["n1", "n3"],
+        ..beside(pending("Unschedulable", unfit))
+    };
+    let [cause] = <[Cause; 1]>::try_from(situation.causes()).unwrap();
+    let stops: Vec<&String> = cause.commands.iter().filter(|command| command.contains(" stop ")).collect();
+    assert_eq!(stops, ["kubectl nm stop n3", "kubectl nm stop n1"], "{cause:#?}");
+    check_harmless(&cause);
+}
