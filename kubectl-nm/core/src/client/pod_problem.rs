@@ -30,10 +30,14 @@ const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
 
 /// Whether a container of a pod does not start, or does not keep running.
 pub fn has_failing_container(pod: &Pod, now: Timestamp) -> bool {
+    container_statuses(pod).any(|container| is_failing(container, now))
+}
+
+/// The init containers of a pod, and then the others.
+pub fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = || pod.status.iter();
     let inits = status().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let mains = status().flat_map(|status| status.container_statuses.iter().flatten());
-    inits.chain(mains).any(|container| is_failing(container, now))
+    inits.chain(status().flat_map(|status| status.container_statuses.iter().flatten()))
 }
 
 /// Whether a container does not start, or does not keep running.

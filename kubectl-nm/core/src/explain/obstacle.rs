@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
-use crate::client::pod_problem::{IMAGE_REASONS, is_failing};
+use crate::client::pod_problem::{IMAGE_REASONS, container_statuses, is_failing};
 use crate::explain::pending_claim::PendingClaim;
 use crate::explain::probe_delay;
 
@@ -293,9 +293,7 @@ pub fn crash_loop(container: &ContainerStatus) -> Obstacle {
 /// Since when a pod has been starting: since its container was started last, or else the pod itself.
 pub(super) fn starting_since(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref();
-    let inits = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
-    let mains = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    let started = inits.iter().chain(mains).filter(|container| !container.ready);
+    let started = container_statuses(pod).filter(|container| !container.ready);
     let started =
         started.filter_map(|container| container.state.as_ref()?.running.as_ref()?.started_at.as_ref());
     let of_pod = || status.and_then(|status| status.start_time.as_ref());
@@ -305,13 +303,8 @@ pub(super) fn starting_since(pod: &Pod) -> Option<Timestamp> {
 
 /// Whether a container has ended and does not wait yet to begin again.
 pub(super) fn has_ended_container(pod: &Pod) -> bool {
-    let status = || pod.status.iter();
-    let inits = status().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let mains = status().flat_map(|status| status.container_statuses.iter().flatten());
-    let ended = |container: &ContainerStatus| {
-        container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0).map(drop)
-    };
-    inits.chain(mains).any(|container| ended(container).is_some())
+    let ended = |container: &ContainerStatus| Some(container.state.as_ref()?.terminated.as_ref()?.exit_code);
+    container_statuses(pod).filter_map(ended).any(|exit_code| exit_code != 0)
 }
 
 /// The name of the init container that runs, and is to end before the containers start.

@@ -165,9 +165,7 @@ impl<'a> WaitReporter<'a> {
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
         let update = self.tracker.apply(change)?;
         // When a maintenance is stopped, the state of its drain no longer matters.
-        let is_irrelevant = update.is_first_list
-            && matches!(self.mode, ReportMode::Progress)
-            && self.tracker.goal() == Some(Goal::Stopped);
+        let is_irrelevant = update.is_first_list && self.ends_maintenances();
         // The line about a reached goal has everything.
         let is_reached = |change: &&MaintenanceChange| {
             let uid = uid(change.object());

@@ -166,9 +166,10 @@ fn command_line(command: &str) -> DialogLine {
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
     let has_begun = |target: &Arc<NodeMaintenance>| State::of(target) != State::Planned;
+    let any_has_begun = dialog.targets.iter().any(has_begun);
     let they = match (count, stay_cordoned(model, dialog)) {
-        (1, _) if !dialog.targets.iter().any(has_begun) => "the node stays as it is",
-        (_, _) if !dialog.targets.iter().any(has_begun) => "the nodes stay as they are",
+        (1, _) if !any_has_begun => "the node stays as it is",
+        (_, _) if !any_has_begun => "the nodes stay as they are",
         (1, Some(false)) => "the node returns to service",
         (_, Some(false)) => "the nodes return to service",
         (1, Some(true)) => "the node stays cordoned",
@@ -201,7 +202,7 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         };
         format!("  {}  {state}{back}{}", node(target), purpose_words(target))
     })));
-    if dialog.targets.iter().any(has_begun) {
+    if any_has_begun {
         lines.push(sentence("Pods that were evicted are not moved back."));
     }
     lines.extend(running(dialog).map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));

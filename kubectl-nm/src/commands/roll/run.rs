@@ -109,7 +109,7 @@ pub(super) async fn run(
     let continues = format!("`{resume}{confirmed}` continues");
     Ok(match ended {
         Ok(RollEnd::Left) => {
-            report_left(name, runner.is_stored(), &continues, &unfinished, runner.left(), out);
+            report_interrupted(name, runner.is_stored(), &continues, &unfinished, runner.left(), out);
             Exit::Interrupted
         }
         Err(error) => {
@@ -181,7 +181,7 @@ pub(super) fn report_windows(windows: &Windows, out: &mut Output) {
 }
 
 /// Reports what becomes of a roll that the user has left: another program finds it, if it is stored in a maintenance.
-fn report_left(
+fn report_interrupted(
     name: &str,
     is_stored: bool,
     continues: &str,
