@@ -8,7 +8,7 @@ use nm_core::args::duration::age;
 use nm_core::args::names;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::Cluster;
-use nm_core::client::nodes::{check_exist, unchecked};
+use nm_core::client::nodes::{not_in_maintenance, read_existing, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::explain::cause::{Cause, Outlook};
@@ -87,12 +87,12 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     found.sort_by_key(|object| (node(object).to_owned(), age_rank(object)));
     let idle: Vec<&String> =
         nodes.iter().filter(|name| !found.iter().any(|object| node(object) == *name)).collect();
-    let unknown = check_exist(cluster, idle.iter().copied()).await?;
+    let (idle_nodes, unknown) = read_existing(cluster, idle.iter().copied()).await?;
     for name in &unknown {
         out.message(&unchecked(name));
     }
     for name in idle.into_iter().filter(|name| !unknown.contains(name)) {
-        out.data(&Line::new(format!("node/{name} is not in maintenance")))?;
+        out.data(&not_in_maintenance(name, &idle_nodes, cluster.kubectl()))?;
     }
     let mut exit = if unknown.is_empty() { Exit::Done } else { Exit::Error };
     let mut explained = 0;

@@ -30,19 +30,29 @@ fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String,
 }
 
 #[tokio::test]
-async fn a_node_that_the_user_may_not_read_is_unknown() {
-    for (code, exit, data, messages) in [
+async fn a_node_that_the_user_may_not_read_is_unknown_and_a_cordoned_one_is_said_to_be() {
+    for (code, unschedulable, exit, data, messages) in [
         (
             403,
+            false,
             Exit::Error,
             "",
             "node/n1: cannot check that it exists, because you have no permission to read nodes\n",
         ),
-        (200, Exit::Done, "node/n1 is not in maintenance\n", ""),
+        (200, false, Exit::Done, "node/n1 is not in maintenance\n", ""),
+        (
+            200,
+            true,
+            Exit::Done,
+            "node/n1 is not in maintenance; it is cordoned; if the cordon is not needed any more: kubectl uncordon n1\n",
+            "",
+        ),
     ] {
         let (cluster, _) = cluster(move |_, path| match path {
             "/api/v1/nodes/n1" if code == 403 => failure(403, "Forbidden", "n1"),
-            "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
+            "/api/v1/nodes/n1" => {
+                (200, json!({"metadata": {"name": "n1"}, "spec": {"unschedulable": unschedulable}}))
+            }
             _ => list(&[]),
         });
         let (mut out, captured) = output();

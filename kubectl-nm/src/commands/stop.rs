@@ -5,12 +5,11 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
 use nm_core::args::duration;
 use nm_core::args::names::distinct;
 use nm_core::client::all_groups;
 use nm_core::client::cluster::{Cluster, Deletion};
-use nm_core::client::nodes::{NodeSelection, read_existing, unchecked};
+use nm_core::client::nodes::{NodeSelection, not_in_maintenance, read_existing, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
@@ -18,7 +17,6 @@ use nm_core::interaction::progress;
 use nm_core::leader::gap;
 use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
 use nm_core::maintenance::{name_unless_node, node, purpose, purpose_words, status};
-use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -80,19 +78,13 @@ pub(crate) struct StopArgs {
 
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let Found { maintenances, existing, idle, cordoned, hidden, warnings } =
+    let Found { maintenances, existing, idle, idle_nodes, hidden, warnings } =
         progress::during(out, message, Box::pin(find(&args, cluster))).await?;
     for warning in &warnings {
         out.message_with_commands(warning);
     }
     for node in &idle {
-        let line = Line::new(format!("node/{node} is not in maintenance"));
-        out.data(&if cordoned.contains(node) {
-            let uncordon = format!("{} uncordon {}", cluster.kubectl(), shell_quoted(node));
-            line.and(format!("; it is cordoned; if the cordon is not needed any more: {uncordon}"))
-        } else {
-            line
-        })?;
+        out.data(&not_in_maintenance(node, &idle_nodes, cluster.kubectl()))?;
     }
     for node in hidden {
         out.message(&unchecked(&node));
@@ -214,8 +206,8 @@ struct Found {
     existing: Vec<GroupedMaintenance>,
     /// The named nodes that are not in maintenance.
     idle: Vec<String>,
-    /// Those of them that are cordoned, as far as the user may read them.
-    cordoned: Vec<String>,
+    /// Those of them that the user may read.
+    idle_nodes: Vec<Node>,
     /// Those of them that the user may not read.
     hidden: Vec<String>,
     warnings: Vec<Line>,
@@ -237,10 +229,8 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     }
     let is_idle = |name: &String| !maintenances.iter().any(|object| node(object) == name);
     let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
-    let (found, hidden) = read_existing(cluster, &idle).await?;
-    let is_cordoned = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-    let cordoned = found.iter().filter(is_cordoned).map(ResourceExt::name_any).collect();
-    Ok(Found { maintenances, existing, idle, cordoned, hidden, warnings })
+    let (idle_nodes, hidden) = read_existing(cluster, &idle).await?;
+    Ok(Found { maintenances, existing, idle, idle_nodes, hidden, warnings })
 }
 
 fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMaintenance> {

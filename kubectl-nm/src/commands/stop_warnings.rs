@@ -52,11 +52,11 @@ impl<'a> StoppedRolls<'a> {
         for (name, nodes) in by_roll {
             // A roll that cannot be read may still need the nodes.
             let roll = Roll::find(name, &self.objects).ok().flatten();
-            warnings.extend(self.leave(name, roll.as_ref(), &nodes));
-            let run = |node: &String| self.runs(roll.as_ref()?, node, kubectl);
-            warnings.extend(nodes.iter().filter_map(run));
+            warnings.extend(self.leave(name, roll.as_ref(), &nodes).map(Line::new));
+            let action = |node: &String| ended_action(roll.as_ref()?, node, &self.runners, kubectl, self.now);
+            warnings.extend(nodes.iter().filter_map(action));
         }
-        warnings.into_iter().map(Line::new).collect()
+        warnings
     }
 
     /// That the roll is not done with these nodes; none if the roll was aborted, or does not need them any more.
@@ -96,36 +96,44 @@ impl<'a> StoppedRolls<'a> {
             "{leaves}, so that the roll{when} {ends}. `kubectl nm roll abort {name}` aborts the whole roll"
         ))
     }
+}
 
-    /// That the command or the Job of the roll runs for the node now, and what becomes of it.
-    fn runs(&self, roll: &Roll, name: &str, kubectl: &str) -> Option<String> {
-        let node = roll.node(name)?;
-        node.record.current_action().filter(|action| action.state == ActionState::Running)?;
-        let (roll_name, is_run) = (&roll.name, self.runners.is_run(&roll.name, self.now));
-        // A roll halts once what is under way has finished. A pod that begins to run one that has halted does not follow any Job.
-        let is_followed = is_run && self.runners.halt(&roll.name).is_none();
-        match roll.settings.action_of(node.record.step)? {
-            NodeAction::Run(_) => is_run.then(|| {
-                format!(
-                    "warning: the command of roll {roll_name} runs for node/{name} now: the roll terminates it within \
-                     seconds"
-                )
-            }),
-            NodeAction::Job(_) if is_followed => Some(format!(
+/// That the command or the Job of the roll runs for the node now, and what becomes of it when the maintenance of the node ends.
+pub(super) fn ended_action(
+    roll: &Roll,
+    name: &str,
+    runners: &RollRunners,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Line> {
+    let node = roll.node(name)?;
+    node.record.current_action().filter(|action| action.state == ActionState::Running)?;
+    let (roll_name, is_run) = (&roll.name, runners.is_run(&roll.name, now));
+    // A roll halts once what is under way has finished. A pod that begins to run one that has halted does not follow any Job.
+    let is_followed = is_run && runners.halt(&roll.name).is_none();
+    let warning = match roll.settings.action_of(node.record.step)? {
+        NodeAction::Run(_) if !is_run => return None,
+        NodeAction::Run(_) => format!(
+            "warning: the command of roll {roll_name} runs for node/{name} now: the roll terminates it within seconds"
+        ),
+        NodeAction::Job(_) if is_followed => {
+            format!(
                 "warning: the Job of roll {roll_name} runs for node/{name} now: the roll deletes it within seconds"
-            )),
-            NodeAction::Job(template) => {
-                let job = job::of_node(template, &roll.name, name, &node.record);
-                let part = |field: &str| shell_quoted(job["metadata"][field].as_str().unwrap_or_default()).into_owned();
-                Some(format!(
-                    "warning: the Job of roll {roll_name} may still run for node/{name}: if it exists, \
-                     `{kubectl} -n {} delete job {}` deletes it",
-                    part("namespace"),
-                    part("name")
-                ))
-            }
+            )
         }
-    }
+        NodeAction::Job(template) => {
+            let job = job::of_node(template, &roll.name, name, &node.record);
+            let part =
+                |field: &str| shell_quoted(job["metadata"][field].as_str().unwrap_or_default()).into_owned();
+            format!(
+                "warning: the Job of roll {roll_name} may still run for node/{name}: if it exists, \
+                 `{kubectl} -n {} delete job {}` deletes it",
+                part("namespace"),
+                part("name")
+            )
+        }
+    };
+    Some(Line::new(warning))
 }
 
 /// The rollouts that the maintenance has started, which its end does not end, and the command that reverts one.

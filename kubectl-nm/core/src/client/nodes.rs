@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::args::names::{closest, distinct, parse_node};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::error::{Error, NodeFileProblem};
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::shortened::{beginning, last_causes};
 use crate::terminal::text::Line;
 
@@ -125,6 +126,17 @@ pub fn unchecked(node: &str) -> Line {
     Line::new(format!(
         "node/{node}: cannot check that it exists, because you have no permission to read nodes"
     ))
+}
+
+/// That a node is not in maintenance, and that it is cordoned, where it is among the nodes that were read.
+pub fn not_in_maintenance(name: &str, read: &[Node], kubectl: &str) -> Line {
+    let line = Line::new(format!("node/{name} is not in maintenance"));
+    let is_cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    if !read.iter().any(|node| node.metadata.name.as_deref() == Some(name) && is_cordoned(node)) {
+        return line;
+    }
+    let uncordon = format!("{kubectl} uncordon {}", shell_quoted(name));
+    line.and(format!("; it is cordoned; if the cordon is not needed any more: {uncordon}"))
 }
 
 async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {

@@ -7,6 +7,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
+use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::roll_job::RollJob;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -20,9 +21,13 @@ use nm_roll::unfinished::return_hint;
 
 use super::args::AbortArgs;
 use super::run::this_runner;
+use crate::commands::stop_warnings::ended_action;
 
 /// How long the program that runs a roll may take to answer that it finishes its nodes. It usually answers within a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a node that has not had its turn stays in maintenance.
+const STARTED_EARLY: &str = "somebody has started its drain before its turn";
 
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true, &this_runner().who).await?;
@@ -56,7 +61,17 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         0 => format!("End roll {name}"),
         ended => format!("End roll {name}, and the maintenance of {}", counted(ended, "node")),
     };
-    let question = Question { what: &what, cluster: cluster.context(), nodes: &nodes, ..Question::default() };
+    let harms = match (args.return_all, args.yes) {
+        (true, _) => ended_actions(&roll, cluster.kubectl(), Timestamp::now()),
+        (false, false) => {
+            roll.nodes.iter().filter(|node| is_left(node)).map(|node| stays(node, &roll)).collect()
+        }
+        // The end of this command says it.
+        (false, true) => Vec::new(),
+    };
+    let context = cluster.context();
+    let question =
+        Question { what: &what, cluster: context, nodes: &nodes, harms: &harms, ..Question::default() };
     question.ask(args.yes, out)?;
     let record = match roll.complete_record() {
         Ok(_) => {
@@ -88,6 +103,22 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
     report_left(&roll, &finisher, &left, &early, out)?;
     Ok(Exit::Done)
+}
+
+/// The commands and the Jobs that end because all nodes of a roll return to service.
+fn ended_actions(roll: &Roll, kubectl: &str, now: Timestamp) -> Vec<Line> {
+    let runners = RollRunners::of(roll.nodes.iter().map(|node| &*node.object));
+    let ended = |node: &RollNode| ended_action(roll, node.node(), &runners, kubectl, now);
+    roll.nodes.iter().filter_map(ended).collect()
+}
+
+/// That the maintenance of a node does not end with its roll.
+fn stays(node: &RollNode, roll: &Roll) -> Line {
+    let (name, step) = (node.node(), node.record.step.word());
+    if node.is_started_early() {
+        return Line::new(format!("node/{name} stays in maintenance: {STARTED_EARLY}"));
+    }
+    Line::new(format!("node/{name} ({step}) does not return to service now: {}", begun(node, roll)))
 }
 
 /// Who finishes the nodes of an aborted roll: the program that runs it is asked, and the Job that is to run it is read.
@@ -142,7 +173,7 @@ fn report_left(
     }))?;
     for node in early {
         out.message_with_commands(&Line::new(format!(
-            "node/{node} stays in maintenance, and is no longer part of the roll: somebody has started its drain before its turn; \
+            "node/{node} stays in maintenance, and is no longer part of the roll: {STARTED_EARLY}; \
              `kubectl nm stop {}` returns it to service",
             shell_quoted(node)
         )));
@@ -293,6 +324,33 @@ mod tests {
             format!("roll r aborted: 2 nodes stay in maintenance, unless {job} still runs the roll\n")
         );
         assert!(messages.contains(" or `kubectl nm stop n1 n2 --yes` returns them"), "{messages}");
+    }
+
+    #[test]
+    fn the_question_says_which_nodes_stay_and_which_commands_end() {
+        let mut roll = roll(&["n1", "n2"], false);
+        let words = |lines: Vec<Line>| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            words(roll.nodes.iter().map(|node| stays(node, &roll)).collect())[0],
+            "node/n1 (Acting) does not return to service now: its command has started"
+        );
+        let now = Timestamp::now();
+        assert_eq!(words(ended_actions(&roll, "kubectl", now)), [""; 0], "nobody runs the roll");
+        let at = json!({"revision": 1, "runner": {"id": "x", "who": "ada@laptop", "at": now}}).to_string();
+        let object = Arc::make_mut(&mut roll.nodes[0].object);
+        object.annotations_mut().insert(STATE.to_owned(), at);
+        let warning =
+            "warning: the command of roll r runs for node/n2 now: the roll terminates it within seconds";
+        assert_eq!(words(ended_actions(&roll, "kubectl", now))[1], warning);
+        let node = &mut roll.nodes[1];
+        (node.record.step, node.record.action) = (Step::Planned, None);
+        let status = json!({"conditions": [{"type": "Cordoned", "status": "True", "reason": "r", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
+        Arc::make_mut(&mut node.object).status = Some(serde_json::from_value(status).unwrap());
+        assert_eq!(
+            stays(&roll.nodes[1], &roll).to_string(),
+            "node/n2 stays in maintenance: somebody has started its drain before its turn"
+        );
     }
 
     #[test]
