@@ -114,6 +114,11 @@ pub(crate) async fn run(
             node(object)
         )));
     }
+    for roll in roll_names(&todo).into_iter().filter(|_| pause) {
+        out.message_with_commands(&Line::new(format!(
+            "This does not pause roll {roll}, nor what it runs: `kubectl nm roll pause {roll}` pauses the roll"
+        )));
+    }
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
     let nodes = distinct(&nodes);
     let what = if pause { "Pause the maintenance of {}" } else { "Resume the maintenance of {}" };
@@ -359,6 +364,11 @@ mod tests {
         // A pause leaves nothing out.
         let (_, printed, _) = change("--all -y", true, existing()).await;
         assert_eq!(printed.matches("is already suspended").count(), 4, "{printed}");
+        let unpaused = "This does not pause roll kernel, nor what it runs: `kubectl nm roll pause kernel` pauses the roll\n";
+        assert!(!printed.contains(unpaused), "{printed}");
+        let draining = || [draining("n1"), draining("n2")].map(of_roll).into();
+        let (_, printed, _) = change("--all -y", true, draining()).await;
+        assert_eq!(printed.matches(unpaused).count(), 1, "{printed}");
     }
 
     #[tokio::test]

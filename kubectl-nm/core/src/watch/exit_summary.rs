@@ -57,10 +57,7 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &s
                      `kubectl nm stop {nodes}{flags}` stops the maintenance"
                 )
             });
-            if !blocked.is_empty() {
-                let explain = explain_command(blocked, flags);
-                lines.push(Line::new(format!("hint: `{explain}` shows what blocks pods, and what to do")));
-            }
+            lines.extend(explain_hint(blocked, flags));
             lines.extend(resume_hint(&ended, "the drain has timed out too", |nodes| {
                 format!(
                     "`kubectl nm explain {nodes}{flags}` shows what is left, `kubectl nm stop {nodes}{flags}` stops the \
@@ -84,6 +81,14 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &s
             lines
         }
     }
+}
+
+/// How to see why these nodes are blocked; nothing if there are none.
+pub(crate) fn explain_hint(blocked: Vec<&str>, flags: &str) -> Option<Line> {
+    (!blocked.is_empty()).then(|| {
+        let explain = explain_command(blocked, flags);
+        Line::new(format!("hint: `{explain}` shows what blocks pods, and what to do"))
+    })
 }
 
 /// The state of these nodes, and what to do about it; nothing if there are none.

@@ -22,7 +22,7 @@ use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
-use crate::watch::exit_summary::{resume_hints, tally, whole_seconds};
+use crate::watch::exit_summary::{explain_hint, resume_hints, tally, whole_seconds};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 use crate::watch::stall::{slow_surge, stall_reason};
 
@@ -61,6 +61,8 @@ pub struct WaitReporter<'a> {
     silent: BTreeMap<String, Timestamp>,
     /// The maintenances whose nodes were deleted, where that is known.
     deleted_nodes: Option<&'a DeletedNodes>,
+    /// Whether the command that explains blocked nodes was named.
+    has_hinted: bool,
 }
 
 impl<'a> WaitReporter<'a> {
@@ -79,6 +81,7 @@ impl<'a> WaitReporter<'a> {
             abandoned: BTreeSet::new(),
             silent: BTreeMap::new(),
             deleted_nodes: None,
+            has_hinted: false,
         }
     }
 
@@ -424,7 +427,11 @@ impl<'a> WaitReporter<'a> {
             };
             working.iter().map(line).collect()
         };
-        for line in &lines {
+        let blocked = working.iter().filter(|object| State::of(object) == State::Blocked);
+        let hint = explain_hint(blocked.map(|object| node(object)).collect(), self.flags);
+        let hint = hint.filter(|_| !self.has_hinted);
+        self.has_hinted |= hint.is_some();
+        for line in lines.iter().chain(&hint) {
             self.out.message(line);
         }
     }

@@ -196,6 +196,11 @@ fn a_wait_without_other_lines_reports_its_progress() {
         format!("node/n1: Draining {progress}%: 3 pods remaining (1 terminating, 2 evicting), 4 gone\n")
     };
     assert_eq!(wait(Goal::Drained, &["n1"], events).1.messages(), line(40) + &line(60));
+    let mut events = list(vec![running_n2()]);
+    events.extend([LoopEvent::Heartbeat, LoopEvent::Heartbeat, LoopEvent::Heartbeat]);
+    let messages = wait(Goal::Drained, &["n2"], events).1.messages();
+    let hint = "hint: `kubectl nm explain n2` shows what blocks pods, and what to do\n";
+    assert_eq!(messages.matches(hint).count(), 1, "{messages}");
 
     let nodes = ["n1", "n2", "n3", "n4"];
     let mut events = list(nodes.map(|node| draining(node, 40)).into());

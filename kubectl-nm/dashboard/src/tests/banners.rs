@@ -167,6 +167,18 @@ fn the_resume_dialog_reports_the_roll_whose_limits_do_not_apply_then() {
 }
 
 #[test]
+fn the_pause_dialog_says_that_the_roll_of_the_node_goes_on() {
+    let mut model = empty(Options { size: (120, 30), ..options() });
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    let mut node = of_roll("w1", "kernel", false);
+    node.spec.suspend = false;
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(node)])));
+    press(&mut model, KeyCode::Char('p'));
+    let unpaused = "This does not pause roll kernel, nor what it runs. kubectl nm roll pause";
+    assert_eq!(count(&model, unpaused), 1, "{}", text(&model));
+}
+
+#[test]
 fn the_resume_dialog_of_a_planned_node_shows_what_its_drain_harms() {
     let mut model = with_rolls((120, 30), &["kernel"]);
     let nodes = vec![Arc::new(NodeMetadata { name: String::from("w1-kernel"), ..NodeMetadata::default() })];

@@ -143,9 +143,8 @@ fn pause_lines(
     ));
     lines.extend(preview(model, &dialog.preview));
     lines.push(DialogLine::blank());
-    if !dialog.pause {
-        lines.extend(bypassed(dialog, &model.options.kubectl).map(|text| sentence(&text)));
-    }
+    let of_rolls = if dialog.pause { unpaused } else { bypassed };
+    lines.extend(of_rolls(dialog, &model.options.kubectl).map(|text| sentence(&text)));
     lines.push(command_line(&plugin_command(&model.options.kubectl, verb, &dialog.targets)));
     lines.push(DialogLine::blank());
     if count > 1 {
@@ -253,6 +252,14 @@ fn bypassed(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
         "Nodes are part of roll {}, whose windows, gates and limit do not apply to them then{until}. {resume} continues a roll",
         first_names(&names)
     ))
+}
+
+/// The rolls that a pause of their nodes does not pause, as `kubectl nm pause` reports them.
+fn unpaused(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
+    let names = rolls_of(&dialog.targets);
+    let pause = nm_command(kubectl, &format!("roll pause {}", shell_quoted(names.first()?)));
+    let roll = first_names(&names);
+    Some(format!("This does not pause roll {roll}, nor what it runs. {pause} pauses a roll"))
 }
 
 /// That commands or Jobs of rolls run for the nodes.
