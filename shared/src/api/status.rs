@@ -221,7 +221,8 @@ pub struct BlockedPod {
     pub reason: BlockReason,
     /// Human-readable message that explains why the pod is blocked.
     pub message: String,
-    /// Since when it has been blocked for this reason.
+    /// Since when it has been blocked for this reason; for a refused eviction, since the first refusal without interruption, even if
+    /// the pod waited for its turn then.
     pub since: Time,
     /// Number of refused evictions.
     // A change of this number alone is written once a minute at most.
