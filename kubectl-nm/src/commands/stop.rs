@@ -25,7 +25,6 @@ use nm_shared::api::names::OUT_OF_SERVICE_TAINT;
 use nm_shared::gate::ownership;
 use nm_shared::{Group, GroupedMaintenance, NodeMaintenance};
 
-use crate::commands::stop_warnings::StoppedRolls;
 use crate::commands::{stop_warnings, watch};
 
 const EXAMPLES: &str = "\
@@ -95,8 +94,8 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
         }
         return Ok(Exit::Done);
     }
-    let rolls = StoppedRolls::of(&existing, &maintenances, Timestamp::now());
-    confirm(&args, &maintenances, &rolls.warnings(cluster.kubectl()), cluster, out)?;
+    let harms = stop_warnings::of_rolls(&existing, &maintenances, cluster.kubectl(), Timestamp::now());
+    confirm(&args, &maintenances, &harms, cluster, out)?;
 
     let endings = progress::during(
         out,

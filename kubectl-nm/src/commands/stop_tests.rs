@@ -106,8 +106,8 @@ fn of_roll(name: &str, action: Value, node: Value, record: Option<&Value>) -> Gr
 /// What is said before the first `stopped` of these nodes are stopped.
 fn said(all: &[GroupedMaintenance], stopped: usize) -> Vec<String> {
     let now = "2026-01-02T03:04:35Z".parse().unwrap();
-    let rolls = StoppedRolls::of(all, &all[..stopped], now);
-    rolls.warnings("kubectl --context x").iter().map(ToString::to_string).collect()
+    let warnings = stop_warnings::of_rolls(all, &all[..stopped], "kubectl --context x", now);
+    warnings.iter().map(ToString::to_string).collect()
 }
 
 fn runner() -> Value {
@@ -130,7 +130,7 @@ fn a_roll_that_was_aborted_or_is_done_with_the_node_is_not_warned_of() {
 #[test]
 fn a_node_that_leaves_a_roll_is_warned_of_by_what_becomes_of_the_roll() {
     let leaves = "warning: node/n1 leaves roll kernel before the node is done";
-    let abort = "`kubectl nm roll abort kernel` aborts the whole roll";
+    let abort = "`kubectl nm roll abort kernel --context x` aborts the whole roll";
     let rest = format!("exits with code 3 even if its other nodes are done. {abort}");
     let now = format!("{leaves}, so that the roll {rest}");
     let later = format!("{leaves}, so that the roll, once it continues, {rest}");

@@ -29,7 +29,7 @@ use nm_shared::cluster::leader_lease;
 use nm_shared::{Grant, GroupedMaintenance};
 use serde_json::{Value, json};
 
-use crate::commands::stop_warnings::StoppedRolls;
+use crate::commands::stop_warnings;
 use crate::install::error::SetupError;
 use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
@@ -88,8 +88,8 @@ pub(crate) async fn run(
         };
         out.message(&Line::new(format!("node/{} {state}: {end}", node(object))));
     }
-    let rolls = StoppedRolls::of(&plan.maintenances, &plan.maintenances, Timestamp::now());
-    for warning in rolls.warnings(cluster.kubectl()) {
+    let all = plan.maintenances.as_slice();
+    for warning in stop_warnings::of_rolls(all, all, cluster.kubectl(), Timestamp::now()) {
         out.message_with_commands(&warning);
     }
     if !args.yes {

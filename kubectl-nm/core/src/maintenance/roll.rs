@@ -82,8 +82,6 @@ impl Step {
 struct SeenNode {
     step: Step,
     #[serde(default)]
-    before: Option<SeenAction>,
-    #[serde(default)]
     action: Option<SeenAction>,
     #[serde(default)]
     after: Option<SeenAction>,
@@ -269,12 +267,6 @@ pub fn roll_progress(maintenance: &NodeMaintenance) -> Option<String> {
 /// The step in which a roll is with the node of a maintenance; none if that is not known.
 pub fn step(maintenance: &NodeMaintenance) -> Option<Step> {
     Some(parse::<SeenNode>(maintenance, NODE)?.step)
-}
-
-/// Whether a command or a Job of its roll runs for a node.
-pub fn runs_action(maintenance: &NodeMaintenance) -> bool {
-    let Some(SeenNode { before, action, after, .. }) = parse(maintenance, NODE) else { return false };
-    [before, action, after].into_iter().flatten().any(|action| action.state == "running")
 }
 
 /// Whether the roll of a node waits until somebody confirms that it continues with the node.

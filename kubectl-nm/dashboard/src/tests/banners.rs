@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::leader::gap::LeaderGap;
-use nm_core::maintenance::roll::NODE;
+
 use nm_core::terminal::text::Line;
+use nm_roll::record::{NODE, SETTINGS, STATE};
 use nm_shared::NodeMaintenance;
 use serde_json::json;
 
@@ -130,7 +131,7 @@ fn the_stop_dialog_reports_the_roll_that_a_node_leaves() {
         press(&mut model, KeyCode::Enter);
         press(&mut model, KeyCode::Char('x'));
         assert_eq!(
-            count(&model, "Nodes leave roll kernel before they are done"),
+            count(&model, "node/w1-kernel leaves roll kernel before the node is done"),
             expected,
             "{}",
             text(&model)
@@ -144,12 +145,20 @@ fn the_stop_dialog_says_that_a_command_of_a_roll_runs_and_that_a_planned_node_st
         let mut model = empty(Options { size: (120, 30), ..options() });
         set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
         let mut acting = of_roll("w1", "kernel", true);
-        let record = json!({"step": "Acting", "action": action}).to_string();
-        acting.metadata.annotations.as_mut().unwrap().insert(NODE.to_owned(), record);
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "action": {"run": "reboot"}, "minReadySeconds": 30,
+            "actionTimeoutSeconds": 1, "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let node = json!({"wave": 0, "position": 0, "step": "Acting", "since": ago(9), "action": action});
+        let state = json!({"revision": 1, "runner": {"id": "x", "who": "ada@laptop", "at": ago(0)}});
+        let annotations = acting.metadata.annotations.as_mut().unwrap();
+        for (key, value) in [(SETTINGS, settings), (NODE, node), (STATE, state)] {
+            annotations.insert(key.to_owned(), value.to_string());
+        }
         send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(acting)])));
         press(&mut model, KeyCode::Char('x'));
-        let warning = "A command or a Job of a roll runs for w1 now: the roll terminates it.";
+        let warning = "The command of roll kernel runs for node/w1 now: the roll terminates it";
         assert_eq!(count(&model, warning), runs, "{}", text(&model));
+        let ends = "node/w1 leaves roll kernel before the node is done. No other node is";
+        assert_eq!(count(&model, ends), 1, "{}", text(&model));
         assert_eq!(count(&model, "the node stays as it is"), 1, "{}", text(&model));
         assert_eq!(count(&model, "returns to service"), 0, "{}", text(&model));
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use nm_core::maintenance::roll::runs_action;
+use nm_core::explain::cause::sentence;
 use nm_core::maintenance::{State, node, purpose_words, roll_name, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
+use nm_roll::stopped_rolls::StoppedRolls;
 use nm_shared::{NodeMaintenance, PodState};
 use ratatui::layout::Rect;
 
@@ -204,10 +205,9 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
     if any_has_begun {
         lines.push(sentence("Pods that were evicted are not moved back."));
     }
-    lines.extend(running(dialog).map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
     let ignored = ignored(dialog, &model.options.kubectl);
     lines.extend(ignored.map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem)));
-    lines.extend(rolls_left(dialog, &model.options.kubectl).map(|text| sentence(&text)));
+    lines.extend(rolls_left(model, dialog));
     lines.extend(age_of_nodes(model));
     let flag = if dialog.keep_cordon { " --keep-cordon" } else { "" };
     lines.push(command_line(&(plugin_command(&model.options.kubectl, "stop", &dialog.targets) + flag)));
@@ -262,24 +262,14 @@ fn unpaused(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
     Some(format!("This does not pause roll {roll}, nor what it runs. {pause} pauses a roll"))
 }
 
-/// That commands or Jobs of rolls run for the nodes.
-fn running(dialog: &StopDialog) -> Option<String> {
-    let runs = dialog.targets.iter().filter(|target| runs_action(target));
-    let nodes: Vec<String> = runs.map(|target| node(target).to_owned()).collect();
-    (!nodes.is_empty()).then(|| {
-        format!("A command or a Job of a roll runs for {} now: the roll terminates it.", first_names(&nodes))
-    })
-}
-
-/// The rolls that lose nodes, as `kubectl nm stop` reports them.
-fn rolls_left(dialog: &StopDialog, kubectl: &str) -> Option<String> {
-    let names = rolls_of(&dialog.targets);
-    let first = shell_quoted(names.first()?);
-    let abort = nm_command(kubectl, &format!("roll abort {first}"));
-    Some(format!(
-        "Nodes leave roll {} before they are done. {abort} aborts the whole roll",
-        first_names(&names)
-    ))
+/// What it means for rolls that the nodes leave them, as `kubectl nm stop` reports it.
+fn rolls_left(model: &Model, dialog: &StopDialog) -> Vec<DialogLine> {
+    let all = model.fleet.maintenances().cloned();
+    let rolls = StoppedRolls::of(all, dialog.targets.iter().map(AsRef::as_ref), model.now);
+    let warnings = rolls.warnings(&model.options.kubectl).into_iter();
+    let line =
+        |text: String| DialogLine::new(sentence(&text.replace('`', "")), Tone::Bad, LinePriority::Problem);
+    warnings.map(line).collect()
 }
 
 /// That the medik8s operator uncordons nodes in any case, as `kubectl nm stop --keep-cordon` reports it.

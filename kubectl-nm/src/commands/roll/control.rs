@@ -16,12 +16,12 @@ use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher};
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Step};
+use nm_roll::stopped_rolls::ended_action;
 use nm_roll::store;
 use nm_roll::unfinished::return_hint;
 
 use super::args::AbortArgs;
 use super::run::this_runner;
-use crate::commands::stop_warnings::ended_action;
 
 /// How long the program that runs a roll may take to answer that it finishes its nodes. It usually answers within a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
 fn ended_actions(roll: &Roll, kubectl: &str, now: Timestamp) -> Vec<Line> {
     let runners = RollRunners::of(roll.nodes.iter().map(|node| &*node.object));
     let ended = |node: &RollNode| ended_action(roll, node.node(), &runners, kubectl, now);
-    roll.nodes.iter().filter_map(ended).collect()
+    roll.nodes.iter().filter_map(ended).map(|text| Line::new(format!("warning: {text}"))).collect()
 }
 
 /// That the maintenance of a node does not end with its roll.

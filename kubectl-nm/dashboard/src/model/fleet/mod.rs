@@ -192,6 +192,11 @@ impl Fleet {
         self.tracker.cache().get(uid)
     }
 
+    /// All maintenances, whether they have a row or not.
+    pub(crate) fn maintenances(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
+        self.tracker.cache().all()
+    }
+
     /// The maintenances of the rows.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
         self.rows.all().filter_map(|row| self.maintenance(row.key()))
