@@ -15,7 +15,7 @@ use crate::explain::read_outages::{add_seen, down_in};
 use crate::maintenance::{node, uid};
 
 /// A workload that is down for less than this may only be waiting for its replacement to start.
-pub(super) const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
+pub const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
 
 /// A maintenance, and the workloads that were down when they were last read: `shop/deploy/web`.
 #[derive(Debug, Clone, PartialEq)]

@@ -115,9 +115,6 @@ fn ended_actions(roll: &Roll, kubectl: &str, now: Timestamp) -> Vec<Line> {
 /// That the maintenance of a node does not end with its roll.
 fn stays(node: &RollNode, roll: &Roll) -> Line {
     let (name, step) = (node.node(), node.record.step.word());
-    if node.is_started_early() {
-        return Line::new(format!("node/{name} stays in maintenance: {STARTED_EARLY}"));
-    }
     Line::new(format!("node/{name} ({step}) does not return to service now: {}", begun(node, roll)))
 }
 
@@ -219,6 +216,9 @@ fn report_begun(roll: &Roll, finisher: &Finisher, left: &[&RollNode], out: &mut 
 
 /// Why an aborted roll does not just return a node to service.
 fn begun(node: &RollNode, roll: &Roll) -> String {
+    if node.is_started_early() {
+        return STARTED_EARLY.to_owned();
+    }
     let steps = [Step::Finishing, Step::Acting, Step::Preparing].into_iter();
     let mut actions = steps.filter_map(|step| Some((step, node.record.action_of(step)?)));
     let Some((step, action)) = actions.next() else { return String::from("its drain has ended") };
@@ -349,7 +349,7 @@ mod tests {
         Arc::make_mut(&mut node.object).status = Some(serde_json::from_value(status).unwrap());
         assert_eq!(
             stays(&roll.nodes[1], &roll).to_string(),
-            "node/n2 stays in maintenance: somebody has started its drain before its turn"
+            "node/n2 (Planned) does not return to service now: somebody has started its drain before its turn"
         );
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::explain::lasting_outages::SeenOutages;
+use nm_core::explain::lasting_outages::{SeenOutages, USUAL_REPLACEMENT};
 use nm_core::maintenance::{State, pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
 
@@ -16,6 +16,9 @@ const REREAD_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// A read of any other node is repeated after this time: it takes several requests.
 const QUIET_AFTER: SignedDuration = SignedDuration::from_mins(5);
+
+/// A workload whose last pod has left counts as down once its replacement has had its usual time.
+const SETTLED: SignedDuration = USUAL_REPLACEMENT.saturating_add(SignedDuration::from_secs(1));
 
 /// After the last pod has left, its replacement may take so long to become Ready, or to fail.
 const LATELY: SignedDuration = SignedDuration::from_mins(5);
@@ -42,7 +45,10 @@ impl NodeOutages {
     fn is_due(&self, now: Timestamp) -> bool {
         let is_watched = !self.seen.down.is_empty() || now.duration_since(self.changed) < LATELY;
         let after = if is_watched { REREAD_AFTER } else { QUIET_AFTER };
-        self.requested.is_none_or(|requested| now.duration_since(requested) >= after)
+        let settled = self.changed.saturating_add(SETTLED).unwrap_or(Timestamp::MAX);
+        self.requested.is_none_or(|requested| {
+            now.duration_since(requested) >= after || (requested < settled && now >= settled)
+        })
     }
 }
 
@@ -127,19 +133,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outages_are_read_once_a_minute_while_pods_leave_and_rarely_afterwards() {
+    fn outages_are_read_when_replacements_had_their_time_then_once_a_minute_and_rarely_afterwards() {
         let mut outages = Outages::default();
         let node = with_status("n1", running(40, &[]));
         let mut reads = |seconds: std::ops::Range<i64>| {
             let at = |second: i64| Timestamp::from_second(second).unwrap();
             seconds
                 .filter(|second| {
-                    outages.may_begin(at(*second)) && outages.begin(std::iter::once(&node), at(*second))
+                    let begins =
+                        outages.may_begin(at(*second)) && outages.begin(std::iter::once(&node), at(*second));
+                    outages.end();
+                    begins
                 })
                 .collect::<Vec<i64>>()
         };
-        assert_eq!(reads(0..301), [0, 60, 120, 180, 240]);
-        assert_eq!(reads(301..1000), [540, 840]);
+        assert_eq!(reads(0..301), [0, 31, 91, 151, 211, 271]);
+        assert_eq!(reads(301..1000), [571, 871]);
         let down = vec![String::from("shop/deploy/web")];
         outages.set(&uid(&node), SeenOutages { down, ..SeenOutages::default() });
         let is_read = |outages: &mut Outages, second: i64| {
