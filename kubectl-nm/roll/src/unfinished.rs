@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nm_core::explain::cause::sentence;
+use nm_core::explain::completion::evicts_once_continued;
 
 use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
 
@@ -18,6 +19,8 @@ pub struct UnfinishedNode {
     /// Whether its command or its Job runs again unless the node has rebooted by then: the roll halted because it had not, or because
     /// the Job failed that was to reboot it.
     pub awaits_reboot: bool,
+    /// Whether its drain has failed, and once it continues evicts pods that it has waited for.
+    pub evicts_awaited: bool,
 }
 
 impl UnfinishedNode {
@@ -37,6 +40,7 @@ impl UnfinishedNode {
             step: Some(step),
             runs_again: failed.is_some() && !awaits_reboot,
             awaits_reboot,
+            evicts_awaited: evicts_once_continued(&node.object).is_some(),
         }
     }
 }
@@ -64,6 +68,7 @@ pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNod
         step: None,
         runs_again: false,
         awaits_reboot: false,
+        evicts_awaited: false,
     });
     for other in absent.map(|node| of(&node)).chain(gone) {
         if !nodes.iter().any(|known| known.node == other.node) {

@@ -10,19 +10,18 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names;
-use nm_shared::{
-    AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason, WaitingPod,
-};
+use nm_shared::{AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason};
 
 use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, Outlook, continued, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::completion;
 use crate::explain::deletions;
 use crate::explain::failed_jobs;
 use crate::explain::granted;
 use crate::explain::node_causes::{
     abandoned, by_condition, by_degraded, by_last_error, continues_after_timeout, failed, held, not_begun,
-    not_let_go, not_ready, patch_drain,
+    not_let_go, not_ready,
 };
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -33,7 +32,7 @@ use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
     ROLLS_NAMESPACE, State, attached_volumes, blocked_count, blocked_pods, condition, has_timed_out, hold,
-    is_held_by_hooks, kept_by_roll, node, reason, status, timeout_seconds,
+    is_held_by_hooks, kept_by_roll, node, reason, status, timeout_seconds, waiting_for,
 };
 use crate::terminal::command_context::{nm_command, shell_quoted};
 
@@ -60,7 +59,7 @@ pub fn causes(
         }
         waiting.iter_mut().for_each(budget_causes::count_as_waiting);
         for cause in &mut causes {
-            after_timeout(cause, maintenance, &blocked, &waiting);
+            after_timeout(cause, maintenance, &blocked, &waiting, kubectl);
         }
         causes.extend(of_workloads(maintenance, facts, kubectl, now));
         causes.extend(not_ready(maintenance, facts, kubectl, now));
@@ -70,7 +69,7 @@ pub fn causes(
         let reports = facts.unready.get(node(maintenance)).is_none_or(|unready| unready.message.is_some());
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| reports));
         causes.extend(of_volumes(maintenance, kubectl));
-        causes.extend(completing(maintenance, kubectl));
+        causes.extend(completion::awaited(maintenance, kubectl, now));
         causes.extend(ordered(maintenance, kubectl));
         causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));
@@ -219,13 +218,31 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
 }
 
 /// Without a timeout, a drain that failed would still be blocked by the causes that are left.
-fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
+fn after_timeout(
+    cause: &mut Cause,
+    maintenance: &NodeMaintenance,
+    blocked: &[Cause],
+    waiting: &[Cause],
+    kubectl: &str,
+) {
     // What the first cause says of hooks comes before the pods.
     let Some(continues) = continues(maintenance).filter(|_| !is_held_by_hooks(maintenance)) else { return };
+    completion::keep_waiting(cause, maintenance, kubectl);
+    let evicts = completion::evicts_once_continued(maintenance).is_some();
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
     let is_over =
         |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());
-    if blocked.iter().chain(waiting).any(is_stuck) {
+    let is_blocked = blocked.iter().chain(waiting).any(is_stuck);
+    if is_blocked && evicts {
+        cause.advice = format!(
+            "First fix what blocks the pods, and remove the time limit of those that are to terminate on their own, unless they may be \
+             evicted; then {continues}"
+        );
+    } else if evicts {
+        cause.advice = format!(
+            "First remove the time limit of the pods that are to terminate on their own, unless they may be evicted; then {continues}"
+        );
+    } else if is_blocked {
         cause.advice = format!("First fix what blocks the pods; then {continues}");
     } else if !blocked.is_empty() && blocked.iter().all(is_over) {
         cause.advice = format!("What blocked the drain is over: {continues}");
@@ -358,84 +375,32 @@ fn blocking(
     cause
 }
 
-fn waiting(maintenance: &NodeMaintenance, reason: WaitReason) -> Vec<&WaitingPod> {
-    status(maintenance).waiting_pods.iter().flatten().filter(|pod| pod.reason == reason).collect()
-}
-
-/// The pods that the drain leaves to terminate on their own. Somebody wants it so.
-fn completing(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
-    let pods = waiting(maintenance, WaitReason::Completing);
-    if pods.is_empty() {
-        return None;
-    }
-    let name = maintenance.name_any();
-    let has_failed = State::of(maintenance) == State::Failed;
-    // Until its hooks are removed, it evicts nothing.
-    let is_held = is_held_by_hooks(maintenance);
-    let what = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
-        _ if has_failed => format!(
-            "When the drain failed, it waited for pods to terminate on their own ({}).",
-            WaitReason::Completing.as_str()
-        ),
-        Some(until) => format!(
-            "The drain waits for pods to terminate on their own ({}), and evicts them at {}{}.",
-            WaitReason::Completing.as_str(),
-            until.0,
-            if is_held { ", or once the hooks are removed, if that is later" } else { "" },
-        ),
-        None => format!(
-            "The drain waits for pods to terminate on their own ({}).",
-            WaitReason::Completing.as_str()
-        ),
-    };
-    let patch = || vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")];
-    let is_limited = pods.iter().any(|pod| pod.until.is_some());
-    let (advice, commands) = match (has_failed, is_held) {
-        (true, _) => (
-            "A Job counts an evicted pod as failed, and may fail for good. To evict them all the same once the drain continues, remove \
-             the setting",
-            patch(),
-        ),
-        (false, _) if is_limited => (
-            "A Job counts an evicted pod as failed, and may fail for good: to wait for as long as the pods need, remove the time limit",
-            vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":{\"timeoutSeconds\":0}}")],
-        ),
-        (false, true) => ("Wait until the pods terminate", Vec::new()),
-        (false, false) => (
-            "Wait until the pods terminate: a Job counts an evicted pod as failed, and may fail for good. To evict them all the same, \
-             remove the setting",
-            patch(),
-        ),
-    };
-    Some(Cause {
-        what: vec![what],
-        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        advice: advice.to_owned(),
-        commands,
-        outlook: Outlook::Passes,
-        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
-    })
-}
-
-/// The pods that wait because of the order of the drain. A drain that has failed has no next one.
+/// The pods that wait because of the order of the drain.
 fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
-    let pods = waiting(maintenance, WaitReason::Order);
-    let next = pods.iter().min_by_key(|pod| pod.ahead).filter(|_| State::of(maintenance) != State::Failed)?;
+    let pods: Vec<_> = waiting_for(maintenance, WaitReason::Order).collect();
+    let next = pods.iter().min_by_key(|pod| pod.ahead)?;
+    let order = WaitReason::Order.as_str();
+    let has_failed = State::of(maintenance) == State::Failed;
+    let what = if has_failed {
+        format!("When the drain failed, pods waited in order ({order}) for those before them.")
+    } else {
+        let ahead = others_of_node(next.ahead);
+        format!("The drain evicts pods in order ({order}): the next of these pods is evicted after {ahead}.")
+    };
     // The status does not say which pods are ahead.
-    let advice = if status(maintenance).blocked_pods.is_empty() {
+    let advice = if has_failed {
+        "Their turn comes once the drain continues; this shows what their budgets allow"
+    } else if status(maintenance).blocked_pods.is_empty() {
         "Wait until the pods before them have left; this shows how far they are"
     } else {
         "If one of the blocked pods is before them, they stay until it has left; this shows how far they are"
     };
+    let shows = if has_failed { "plan" } else { "watch" };
     Some(Cause {
-        what: vec![format!(
-            "The drain evicts pods in order ({}): the next of these pods is evicted after {}.",
-            WaitReason::Order.as_str(),
-            others_of_node(next.ahead)
-        )],
+        what: vec![what],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: advice.to_owned(),
-        commands: vec![nm_command(kubectl, &format!("watch {}", shell_quoted(node(maintenance))))],
+        commands: vec![nm_command(kubectl, &format!("{shows} {}", shell_quoted(node(maintenance))))],
         outlook: Outlook::Passes,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     })

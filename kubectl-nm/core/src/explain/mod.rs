@@ -5,6 +5,7 @@ mod budget_causes;
 pub mod cause;
 mod cause_wording;
 pub mod cluster_facts;
+pub mod completion;
 pub mod deletions;
 mod excluded_nodes;
 pub mod explanation;

@@ -14,7 +14,8 @@ use nm_shared::{BlockReason, Hook, NodeMaintenance};
 use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
-use crate::explain::remedy;
+use crate::explain::completion;
+use crate::explain::remedy::{self, patch_drain};
 use crate::explain::roll_causes::{kept, offer_skip, roll_command};
 use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::roll::RollStanding;
@@ -190,27 +191,16 @@ pub(super) fn held(
             )
         }
     };
-    let completion = completion_ended(maintenance, now).filter(|_| !ends && !hold.hooks.is_empty());
-    let completion = completion.map(|at| {
-        format!(
-            "Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at {at}. A Job counts an \
-             evicted pod as failed, and may fail for good."
-        )
-    });
+    let evicts =
+        completion::evicted_after_hooks(maintenance, now).filter(|_| !ends && !hold.hooks.is_empty());
     Some(Cause {
-        what: [format!("{what}: the maintenance waits for {hold}.")].into_iter().chain(completion).collect(),
+        what: [format!("{what}: the maintenance waits for {hold}.")].into_iter().chain(evicts).collect(),
         since: Some(hold.since.0),
         advice,
         commands,
         outlook: Outlook::Passes,
         ..Cause::default()
     })
-}
-
-/// When the time ended in which pods may terminate on their own; none if it has not, or if there is no such time.
-fn completion_ended(maintenance: &NodeMaintenance, now: Timestamp) -> Option<Timestamp> {
-    let limit = maintenance.spec.drain.as_ref()?.wait_for_completion.as_ref()?.timeout_seconds;
-    time_limit_end(maintenance, limit).filter(|at| *at <= now)
 }
 
 /// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its
@@ -338,6 +328,7 @@ pub(super) fn failed(
         let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
         let hooks = if hold.hooks.len() == 1 { "the hook is" } else { "the hooks are" };
         let by_whom = if removable.is_empty() { "by its roll" } else { "by the owner or by you" };
+        cause.what.extend(completion::evicted_after_hooks(maintenance, now));
         cause.advice = format!("Once {hooks} removed, {by_whom}, {}", continues_after_timeout(maintenance));
         if !removable.is_empty() {
             cause.commands.insert(0, remove_hooks(maintenance, &removable, PRE_DRAIN_HOOK, kubectl));
@@ -419,7 +410,7 @@ fn remedy_of(
             format!("{kubectl} delete nm {name}"),
         ),
         Some(Reason::TimedOut) => {
-            ("Remove the timeout, and the drain continues", patch("{\"timeoutSeconds\":0}"))
+            ("Remove the timeout, and the drain continues", patch(completion::CONTINUE))
         }
         Some(Reason::DetachTimedOut) => (
             "Find out why the CSI driver does not detach them before you switch the node off",
@@ -455,10 +446,4 @@ fn remedy_of(
         | None => ("Check its events", format!("{kubectl} describe nm {name}")),
     };
     (advice.to_owned(), command)
-}
-
-/// A command that changes the drain settings.
-pub(super) fn patch_drain(kubectl: &str, name: &str, drain: &str) -> String {
-    let name = shell_quoted(name);
-    format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
 }

@@ -487,6 +487,12 @@ fn words(reason: BlockReason) -> &'static str {
     }
 }
 
+/// A command that changes the drain settings.
+pub(super) fn patch_drain(kubectl: &str, name: &str, drain: &str) -> String {
+    let name = shell_quoted(name);
+    format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
+}
+
 #[cfg(test)]
 #[path = "remedy_tests.rs"]
 mod tests;

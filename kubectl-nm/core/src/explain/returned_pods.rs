@@ -17,8 +17,8 @@ use crate::explain::cause::{Cause, few};
 use crate::explain::cause_wording::Words;
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::no_node_left;
-use crate::explain::node_causes::patch_drain;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
+use crate::explain::remedy::patch_drain;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::first_names;
 

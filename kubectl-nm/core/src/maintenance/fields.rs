@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType, find};
 use nm_shared::{
     AttachedVolume, BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts,
-    WaitingPod,
+    WaitReason, WaitingPod,
 };
 
 use crate::terminal::shortened::beginning;
@@ -116,6 +116,11 @@ pub fn blocked_count(maintenance: &NodeMaintenance) -> i32 {
 pub fn waiting_pods(maintenance: &NodeMaintenance) -> &[WaitingPod] {
     let waiting = status(maintenance).waiting_pods.as_deref().filter(|_| drains(maintenance));
     waiting.unwrap_or_default()
+}
+
+/// The pods that waited for this reason when the status was written, even if the drain has failed since.
+pub fn waiting_for(maintenance: &NodeMaintenance, reason: WaitReason) -> impl Iterator<Item = &WaitingPod> {
+    status(maintenance).waiting_pods.iter().flatten().filter(move |pod| pod.reason == reason)
 }
 
 fn drains(maintenance: &NodeMaintenance) -> bool {

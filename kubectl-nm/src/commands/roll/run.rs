@@ -135,11 +135,17 @@ pub(super) async fn run(
                 }
                 return Ok(Exit::Failed);
             }
-            if halt.cause == Some(HaltCause::DrainTimedOut) {
-                out.hint(&format!(
-                    "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour"
-                ));
-            }
+            let continues = match halt.cause {
+                Some(HaltCause::DrainTimedOut) => {
+                    let evicts = unfinished.iter().any(|node| node.node == halt.node && node.evicts_awaited);
+                    let evicts =
+                        if evicts { ", and evicts pods that were to terminate on their own" } else { "" };
+                    format!(
+                        "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour{evicts}"
+                    )
+                }
+                _ => continues,
+            };
             let without = match halt.node.as_str() {
                 "" => String::new(),
                 node => {
@@ -347,6 +353,7 @@ mod tests {
             step: Some(Step::Acting),
             runs_again: false,
             awaits_reboot: false,
+            evicts_awaited: false,
         };
         let gone = LeftNode { node: "n2".into(), why: Departure::MaintenanceDeleted };
         let expected = "Not done: n1 (Acting); n2 (its maintenance was deleted).\n";

@@ -373,7 +373,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
                     job::failed(roll, halted).map(|(namespace, name)| job_log("kubectl", &namespace, &name));
                 let log = log.map(|log| format!("`{log}` shows what its Job printed; ")).unwrap_or_default();
                 let explain = shell_quoted(halted.node());
-                format!("{log}`kubectl nm explain {explain}` shows why, and what to do; ")
+                format!("{log}`kubectl nm explain {explain}` shows why, and what to do; then ")
             }
             _ => String::new(),
         };

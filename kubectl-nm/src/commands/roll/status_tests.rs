@@ -254,7 +254,7 @@ fn a_roll_that_a_lost_node_has_halted_names_how_to_go_on_without_it() {
     let lost = hints(json!([{"type": "Ready", "status": "Unknown"}]));
     let ready = hints(json!([{"type": "Ready", "status": "True"}]));
     assert!(lost.contains(skip) && !ready.contains(skip), "{lost}{ready}");
-    let explained = "hint: `kubectl nm explain n1` shows why, and what to do; `kubectl nm roll resume r --yes` continues it";
+    let explained = "hint: `kubectl nm explain n1` shows why, and what to do; then `kubectl nm roll resume r --yes` continues it";
     assert!(lost.starts_with(explained) && ready.starts_with(explained), "{lost}{ready}");
 }
 

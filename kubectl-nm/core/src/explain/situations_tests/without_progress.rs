@@ -57,6 +57,65 @@ fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_ne
     assert_eq!(tried[1].commands, ["kubectl -n shop edit pdb web"], "nm-reconciler could not replace it");
 }
 
+/// The causes of a drain that timed out after 60 s while it waited for pods to terminate, for 30 s, for longer or for as long as they need.
+fn awaiting(completion: &Value, is_blocked: bool) -> Vec<Cause> {
+    let mut status = if is_blocked { blocked_status("shop") } else { json!({}) };
+    status["waitingPods"] = json!([
+        {"namespace": "shop", "name": "import-x", "reason": "Completing", "since": "2026-01-02T03:04:05Z"},
+        {"namespace": "shop", "name": "cart-0", "reason": "Order", "since": "2026-01-02T03:04:05Z", "ahead": 2},
+    ]);
+    let mut object = timed_out("n1", status);
+    let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    object.status.as_mut().unwrap().conditions.push(parse(&cordoned));
+    object.spec.drain = Some(parse(&json!({"timeoutSeconds": 60, "waitForCompletion": completion})));
+    explained(&object, &beside(crashing("web-2", "n2", 1, "Error")).facts())
+}
+
+#[test]
+fn a_drain_that_failed_says_that_it_evicts_what_it_waited_for_once_it_continues() {
+    let patch =
+        |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");
+    let both = patch("{\"timeoutSeconds\":0,\"waitForCompletion\":{\"timeoutSeconds\":0}}");
+    let found = awaiting(&json!({"timeoutSeconds": 30}), false);
+    let unless = "the time limit of the pods that are to terminate on their own, unless they may be evicted; then remove the timeout, and \
+                  the drain continues";
+    assert_eq!(found[0].advice, format!("First remove {unless}"));
+    assert_eq!(found[0].commands, [both.as_str()], "nobody who copies it loses a Job");
+    let waited = "When the drain failed, it waited for pods to terminate on their own (Completing).";
+    let at_once = "Their time ended at 2026-01-02T03:04:35Z: a drain that continues evicts them at once.";
+    assert_eq!(found[1].what, [format!("{waited} {at_once}")]);
+    let lost = "A Job counts an evicted pod as failed, and may fail for good.";
+    let only = "To evict them all the same, remove only the timeout of the drain";
+    assert_eq!(found[1].advice, format!("{lost} {only}"));
+    assert_eq!(found[1].commands, [patch("{\"timeoutSeconds\":0}")]);
+    let later = awaiting(&json!({"timeoutSeconds": 36000}), false);
+    assert!(
+        later[1].what[0]
+            .ends_with("Their time ends at 2026-01-02T13:04:05Z: a drain that continues evicts them then."),
+        "{later:#?}"
+    );
+    assert_eq!(later[0].commands, [both]);
+    let blocked = awaiting(&json!({"timeoutSeconds": 30}), true);
+    let fix = "First fix what blocks the pods, and remove the time limit of those that are to terminate on their own, unless they may be \
+               evicted; then remove the timeout, and the drain continues";
+    assert_eq!(blocked[0].advice, fix);
+    let unlimited = awaiting(&json!({}), false);
+    assert_eq!(unlimited[0].commands, [patch("{\"timeoutSeconds\":0}")]);
+    assert_eq!(unlimited[1].what, [waited]);
+    // Not only pods of Jobs are waited for.
+    let selected = awaiting(&json!({"podSelector": {"matchLabels": {"app": "import"}}}), false);
+    assert!(
+        selected[1].advice.starts_with("An evicted pod does not finish: a Job counts it as failed"),
+        "{selected:#?}"
+    );
+    assert_eq!(
+        selected[2].what,
+        ["When the drain failed, pods waited in order (Order) for those before them."]
+    );
+    assert_eq!(selected[2].commands, ["kubectl nm plan n1"]);
+}
+
 #[test]
 fn a_drain_that_failed_while_pods_waited_for_their_turn_says_what_will_block_them() {
     let object = timed_out("n1", serde_json::to_value(waiting_for_their_turn().status).unwrap());
