@@ -20,8 +20,8 @@ use nm_core::maintenance::roll::{RollRunners, abandoned_line, halted_line, pause
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, drain_times_out,
-    error_without_details, node, pending_pods, percent_gone, reason, roll_name, status, timeout_words,
-    waiting_pods,
+    error_without_details, hold, node, pending_pods, percent_gone, reason, roll_name, status, stop_progress,
+    timeout_words, waiting_pods,
 };
 use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
@@ -243,6 +243,11 @@ fn details(object: &NodeMaintenance, is_verbose: bool) -> Vec<Line> {
     } else if let Some(degraded) = degraded(object) {
         lines.push(Line::default().with(Style::Bad, &degraded.message));
     }
+    let held = hold(object).filter(|_| State::of(object) != State::Failed);
+    lines.extend(held.map(|hold| match State::of(object) {
+        State::Stopping => Line::new(stop_progress(object)),
+        _ => Line::new(format!("waiting for {hold}")),
+    }));
     // Of those that wait for their turn, there may be hundreds.
     let is_held_up = State::of(object) == State::Queued && status.queue.is_none();
     lines.extend(Some(reason(object)).filter(|why| is_held_up && !why.is_empty()).map(Line::new));

@@ -3,7 +3,7 @@
 use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::fake_server::{cluster, failure, list, nodes};
-use nm_core::testing::objects::{named, requested, running, with_status};
+use nm_core::testing::objects::{named, requested, running, stopping, with_status};
 
 use super::*;
 use nm_shared::api::maintenance::DrainSpec;
@@ -347,6 +347,23 @@ async fn a_roll_that_is_paused_or_that_nobody_runs_is_reported() {
     assert!(killed.contains(line), "{killed}");
     let running = printed(runner(&Timestamp::now().to_string())).await;
     assert!(!running.contains("kernel"), "{running}");
+}
+
+#[test]
+fn a_hook_that_holds_a_drain_or_the_return_of_a_node_is_named() {
+    let mut status = running(0, &[]);
+    status["hold"] = serde_json::json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "cache-team"}]});
+    let held = with_status("n1", status);
+    let mut returning = stopping(held.clone());
+    returning.metadata.annotations =
+        Some([(String::from("pre-return.hook.kubectl-nm.dev/flush"), String::from("cache-team"))].into());
+    for (object, expected) in [
+        (held, "node/n1: waiting for hook flush (owner: cache-team)"),
+        (returning, "node/n1: the node stays cordoned, waiting for hook flush (owner: cache-team)"),
+    ] {
+        let lines: Vec<String> = details(&object, false).iter().map(ToString::to_string).collect();
+        assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+    }
 }
 
 #[tokio::test]
