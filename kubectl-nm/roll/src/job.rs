@@ -204,9 +204,13 @@ pub(crate) async fn finish(
         }
     };
     let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
+        // Without the Job, nothing shows any more that its pod did not start.
+        let problem = pods(cluster, job).await.iter().find_map(pod_problem);
+        let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
         // If that fails, the message still names the Job.
         let _ = delete(cluster, job).await;
-        return ActionState::Failed(format!("{} still ran after {}", name(job), duration::show(timeout)));
+        let timeout = duration::show(timeout);
+        return ActionState::Failed(format!("{} had not ended after {timeout}{problem}", name(job)));
     };
     ended
 }

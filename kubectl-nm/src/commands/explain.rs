@@ -26,6 +26,7 @@ use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
 use nm_roll::halted::{HaltedRoll, find_rolls};
 use nm_roll::in_cluster::starting::starting_jobs;
+use nm_roll::job;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
 
@@ -114,6 +115,9 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             facts.roll_jobs = starting_jobs(rolls.values(), cluster).await;
+            for roll in rolls.values() {
+                facts.job_problems.extend(job::problems(cluster, roll).await);
+            }
             // Of all maintenances, planned ones are left out unless something else is to be said of them.
             if !nodes.is_empty() {
                 facts.turns = explain_rolls::turns(&found, &rolls, Timestamp::now());

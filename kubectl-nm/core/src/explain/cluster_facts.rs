@@ -79,6 +79,8 @@ pub struct ClusterFacts {
     pub halted: BTreeMap<String, Node>,
     /// What the explained nodes wait for whose turn in a roll has not come, in sentences.
     pub turns: BTreeMap<String, Vec<String>>,
+    /// Why the pods of the Jobs that rolls run for explained nodes do not start: `pod p: ErrImagePull`.
+    pub job_problems: BTreeMap<String, String>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,
 }

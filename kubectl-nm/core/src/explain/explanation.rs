@@ -26,7 +26,7 @@ use crate::explain::node_causes::{
 use crate::explain::outage_causes;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
-use crate::explain::roll_causes::{left_by_roll, offer_skip, suspended};
+use crate::explain::roll_causes::{job_does_not_start, left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
 use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::changes::others_of_node;
@@ -47,6 +47,7 @@ pub fn causes(
     let mut causes = all_of_the_node(maintenance, reconcilers, facts, kubectl, now);
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
+        causes.extend(job_does_not_start(maintenance, facts, kubectl));
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {

@@ -27,6 +27,30 @@ pub fn part_of_roll(maintenance: &NodeMaintenance, rolls: &RollRunners, now: Tim
     Some(format!("It is part of roll {roll}, at step {}{seen}.", step.word()))
 }
 
+/// The cause that the Job of the roll does not start for the node.
+pub(super) fn job_does_not_start(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+) -> Option<Cause> {
+    let (roll, problem) = (roll_name(maintenance)?, facts.job_problems.get(node(maintenance))?);
+    Some(Cause {
+        what: vec![sentence(&format!(
+            "The Job that roll {roll} runs for the node does not start: {problem}"
+        ))],
+        advice: String::from(
+            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. To change the Job, end the \
+             roll, which returns its nodes to service, and begin another one",
+        ),
+        commands: vec![
+            roll_command("status", roll, kubectl),
+            format!("{} --return", roll_command("abort", roll, kubectl)),
+        ],
+        outlook: Outlook::WillBlock,
+        ..Cause::default()
+    })
+}
+
 /// The cause that nothing becomes of a node by itself after its drain: nobody runs its roll, somebody has paused it, or has to
 /// confirm. Or that its roll, which was aborted, still returns it.
 pub(super) fn left_by_roll(

@@ -32,7 +32,9 @@ const STARTED_EARLY: &str = "somebody has started its drain before its turn";
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true, &this_runner().who).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acts = |node: &&RollNode| node.record.current_action().is_some();
+    let acts = |node: &&RollNode| {
+        node.record.current_action().is_some_and(|action| action.state == ActionState::Running)
+    };
     let acting = roll.nodes.iter().filter(acts).count();
     if acting > 0 && record.runner.is_some() {
         out.message(&Line::new(format!(

@@ -66,6 +66,19 @@ fn no_node_left(own: &NodeMaintenance, mut all: Vec<NodeMaintenance>, selector: 
 }
 
 #[test]
+fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
+    let object = maintenance("n1", drained(), Some(&at_work()));
+    let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
+    assert_eq!(explained(&object, &facts).len(), 0, "the action of the roll is under way");
+    facts.job_problems.insert(String::from("n1"), String::from("pod par-0-x: ErrImagePull: no such image"));
+    let found = explained(&object, &facts);
+    let what =
+        "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
+    assert_eq!(found[0].what, [what]);
+    assert_eq!(found[0].commands, [STATUS, "kubectl nm roll abort par --return"]);
+}
+
+#[test]
 fn of_nodes_that_could_return_those_without_a_reason_come_first() {
     let own = maintenance("n1", blocked(), None);
     let mut of_ada = maintenance("n2", drained(), None);
