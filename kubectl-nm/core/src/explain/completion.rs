@@ -37,6 +37,16 @@ pub fn evicts_once_continued(maintenance: &NodeMaintenance) -> Option<Timestamp>
     limit_end(maintenance).filter(|_| has_awaited && State::of(maintenance) == State::Failed)
 }
 
+/// What comes before that a failed drain continues: that pods may go on which it would evict.
+pub(super) fn keep_waiting_first(maintenance: &NodeMaintenance) -> String {
+    match evicts_once_continued(maintenance) {
+        Some(_) => String::from(
+            "remove the time limit of the pods that are to terminate on their own, unless they may be evicted; then ",
+        ),
+        None => String::new(),
+    }
+}
+
 /// Lets the command that continues a failed drain remove the time limit, too, of pods that it would evict.
 pub(super) fn keep_waiting(cause: &mut Cause, maintenance: &NodeMaintenance, kubectl: &str) {
     if evicts_once_continued(maintenance).is_none() {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use nm_shared::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, Grant, NodeMaintenance};
+use jiff::{SignedDuration, Timestamp};
+use nm_shared::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, Grant, NodeMaintenance, WaitReason};
 
 use crate::args::duration;
-use crate::maintenance::blocked_pods;
+use crate::maintenance::{blocked_pods, waiting_pods};
 
 /// Whether a pod is to be deleted, and nm-reconciler has no permission for that.
 pub(super) fn is_denied(reason: BlockReason, facts: &BlockFacts) -> bool {
@@ -17,8 +18,10 @@ pub(super) fn is_denied(reason: BlockReason, facts: &BlockFacts) -> bool {
 pub(super) fn are_awaited(maintenance: &NodeMaintenance) -> bool {
     let blocked = blocked_pods(maintenance);
     let is_denied = |pod: &BlockedPod| is_denied(pod.reason, &pod.facts);
+    // Those that wait for their turn are deleted, too.
+    let waits = waiting_pods(maintenance).iter().any(|pod| pod.reason == WaitReason::BudgetTurn);
     maintenance.spec.drain.as_ref().is_some_and(|drain| drain.delete_after_seconds > 0)
-        && blocked.iter().any(|pod| pod.attempts > 0)
+        && (waits || blocked.iter().any(|pod| pod.attempts > 0))
         && !blocked.iter().any(is_denied)
 }
 
@@ -37,4 +40,10 @@ pub fn announced(maintenance: &NodeMaintenance) -> Option<String> {
     Some(format!(
         "A pod whose eviction has been refused for {after} is deleted, regardless of disruption budgets (--delete-after)"
     ))
+}
+
+/// When a pod is deleted whose eviction is refused since this time, unless it is allowed before.
+pub(super) fn time(maintenance: &NodeMaintenance, since: Timestamp) -> Option<Timestamp> {
+    let seconds = maintenance.spec.drain.as_ref()?.delete_after_seconds;
+    since.checked_add(SignedDuration::from_secs(seconds)).ok()
 }

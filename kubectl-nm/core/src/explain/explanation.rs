@@ -13,7 +13,7 @@ use nm_shared::api::names;
 use nm_shared::{AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason};
 
 use crate::explain::budget_causes;
-use crate::explain::cause::{Cause, CommonGround, Outlook, continued, few, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, capitalized, continued, few, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::completion;
 use crate::explain::deletions;
@@ -53,8 +53,9 @@ pub fn causes(
     if State::of(maintenance) != State::Stopping {
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
-        announce_deletion(&mut blocked, maintenance, facts, kubectl);
         let mut waiting = budget_causes::waiting(maintenance, facts, kubectl, now);
+        let refused = blocked.iter_mut().filter(|cause| cause.refusals > 0);
+        announce_deletion(refused.chain(&mut waiting), maintenance, facts, kubectl, now);
         if !goes_on(maintenance, reconcilers) {
             blocked.iter_mut().chain(&mut waiting).for_each(await_drain);
         }
@@ -168,24 +169,28 @@ pub fn unlisted(maintenance: &NodeMaintenance) -> usize {
     count.saturating_sub(blocked_pods(maintenance).len())
 }
 
-/// Pods that are deleted if their evictions are refused for long need nobody, if nm-reconciler may delete them.
-fn announce_deletion(
-    blocked: &mut [Cause],
+/// Pods that are deleted if their evictions are refused for long need nobody, if nm-reconciler may delete them. Those that wait for
+/// their turn are deleted, too.
+fn announce_deletion<'a>(
+    causes: impl Iterator<Item = &'a mut Cause>,
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
     kubectl: &str,
+    now: Timestamp,
 ) {
     let Some(announced) = deletions::announced(maintenance) else { return };
-    let sentence = if facts.is_deletion_denied {
+    if facts.is_deletion_denied {
         let grant = nm_command(kubectl, &format!("install --grant {}", Grant::PodDeletion));
-        format!(
+        let denied = format!(
             "--delete-after has no effect: nm-reconciler has no permission to delete pods; `{grant}` grants it."
-        )
-    } else {
-        format!("{announced}.")
-    };
-    for cause in blocked.iter_mut().filter(|cause| cause.refusals > 0) {
-        cause.what.push(sentence.clone());
+        );
+        causes.for_each(|cause| cause.what.push(denied.clone()));
+        return;
+    }
+    for cause in causes {
+        let at = cause.since.and_then(|since| deletions::time(maintenance, since)).filter(|at| *at > now);
+        let at = at.map(|at| format!(", here at {at} or later")).unwrap_or_default();
+        cause.what.push(format!("{announced}{at}."));
     }
 }
 
@@ -212,7 +217,7 @@ pub fn remedy_of(case: &Case<'_>, maintenance: &NodeMaintenance) -> Remedy {
 
 /// `remove the timeout, and the drain continues`: what has to be done beside the pods' own causes; none unless the drain has timed
 /// out, and none if it continues by itself.
-pub fn continues(maintenance: &NodeMaintenance) -> Option<&'static str> {
+pub fn continues(maintenance: &NodeMaintenance) -> Option<String> {
     let continues_itself = timeout_seconds(maintenance) == 0 && !maintenance.spec.suspend;
     (State::of(maintenance) == State::Failed && has_timed_out(maintenance) && !continues_itself)
         .then(|| continues_after_timeout(maintenance))
@@ -229,24 +234,15 @@ fn after_timeout(
     // What the first cause says of hooks comes before the pods.
     let Some(continues) = continues(maintenance).filter(|_| !is_held_by_hooks(maintenance)) else { return };
     completion::keep_waiting(cause, maintenance, kubectl);
-    let evicts = completion::evicts_once_continued(maintenance).is_some();
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
     let is_over =
         |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());
-    let is_blocked = blocked.iter().chain(waiting).any(is_stuck);
-    if is_blocked && evicts {
-        cause.advice = format!(
-            "First fix what blocks the pods, and remove the time limit of those that are to terminate on their own, unless they may be \
-             evicted; then {continues}"
-        );
-    } else if evicts {
-        cause.advice = format!(
-            "First remove the time limit of the pods that are to terminate on their own, unless they may be evicted; then {continues}"
-        );
-    } else if is_blocked {
+    if blocked.iter().chain(waiting).any(is_stuck) {
         cause.advice = format!("First fix what blocks the pods; then {continues}");
     } else if !blocked.is_empty() && blocked.iter().all(is_over) {
         cause.advice = format!("What blocked the drain is over: {continues}");
+    } else if completion::evicts_once_continued(maintenance).is_some() {
+        cause.advice = capitalized(&continues);
     }
 }
 

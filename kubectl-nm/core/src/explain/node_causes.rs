@@ -320,7 +320,7 @@ pub(super) fn failed(
         cause.commands.clear();
     }
     if has_timed_out && maintenance.spec.suspend {
-        cause.advice = capitalized(continues_after_timeout(maintenance));
+        cause.advice = capitalized(&continues_after_timeout(maintenance));
         cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
     }
     let held = hold(maintenance).filter(|hold| has_timed_out && !hold.hooks.is_empty());
@@ -338,13 +338,14 @@ pub(super) fn failed(
 }
 
 /// What continues a drain that has timed out.
-pub(super) fn continues_after_timeout(maintenance: &NodeMaintenance) -> &'static str {
-    match (timeout_seconds(maintenance), maintenance.spec.suspend) {
+pub(super) fn continues_after_timeout(maintenance: &NodeMaintenance) -> String {
+    let continues = match (timeout_seconds(maintenance), maintenance.spec.suspend) {
         (0, false) => "the drain continues",
         (0, true) => "resume the maintenance, and the drain continues",
         (_, false) => "remove the timeout, and the drain continues",
         (_, true) => "remove the timeout and resume the maintenance, and the drain continues",
-    }
+    };
+    completion::keep_waiting_first(maintenance) + continues
 }
 
 pub(super) fn by_condition(

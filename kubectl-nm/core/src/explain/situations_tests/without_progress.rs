@@ -80,7 +80,7 @@ fn a_drain_that_failed_says_that_it_evicts_what_it_waited_for_once_it_continues(
     let found = awaiting(&json!({"timeoutSeconds": 30}), false);
     let unless = "the time limit of the pods that are to terminate on their own, unless they may be evicted; then remove the timeout, and \
                   the drain continues";
-    assert_eq!(found[0].advice, format!("First remove {unless}"));
+    assert_eq!(found[0].advice, format!("Remove {unless}"));
     assert_eq!(found[0].commands, [both.as_str()], "nobody who copies it loses a Job");
     let waited = "When the drain failed, it waited for pods to terminate on their own (Completing).";
     let at_once = "Their time ended at 2026-01-02T03:04:35Z: a drain that continues evicts them at once.";
@@ -97,8 +97,7 @@ fn a_drain_that_failed_says_that_it_evicts_what_it_waited_for_once_it_continues(
     );
     assert_eq!(later[0].commands, [both]);
     let blocked = awaiting(&json!({"timeoutSeconds": 30}), true);
-    let fix = "First fix what blocks the pods, and remove the time limit of those that are to terminate on their own, unless they may be \
-               evicted; then remove the timeout, and the drain continues";
+    let fix = format!("First fix what blocks the pods; then remove {unless}");
     assert_eq!(blocked[0].advice, fix);
     let unlimited = awaiting(&json!({}), false);
     assert_eq!(unlimited[0].commands, [patch("{\"timeoutSeconds\":0}")]);
@@ -190,4 +189,17 @@ fn no_pod_is_to_be_deleted_before_the_hook_that_holds_its_drain_is_removed() {
     assert!(free[0].advice.starts_with("Delete the pod if "), "{free:#?}");
     let delayed = drain("Running", balancers);
     assert!(delayed[1].advice.starts_with("Delete the pod if "), "nobody removes a hook: {delayed:#?}");
+}
+
+#[test]
+fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
+    let mut object = waiting_for_their_turn();
+    object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 60})));
+    let starting = beside(pod("web-2", "", json!({"phase": "Pending"}))).facts();
+    let deleted = "A pod whose eviction has been refused for 1m is deleted, regardless of disruption budgets (--delete-after), here at \
+                   2026-01-02T03:08:20Z or later.";
+    let found = explained(&object, &starting);
+    assert!(found.iter().any(|cause| cause.what.iter().any(|what| what == deleted)), "{found:#?}");
+    object.spec.drain = None;
+    assert!(!format!("{:?}", explained(&object, &starting)).contains("--delete-after"));
 }

@@ -237,7 +237,7 @@ pub(crate) fn remedy_of_blocked(
 fn and_continue(maintenance: Option<&NodeMaintenance>, remedy: Remedy) -> Remedy {
     match maintenance.and_then(explanation::continues) {
         None => remedy,
-        Some(continues) if remedy.advice.is_empty() => Remedy { advice: capitalized(continues), ..remedy },
+        Some(continues) if remedy.advice.is_empty() => Remedy { advice: capitalized(&continues), ..remedy },
         Some(continues) => Remedy { advice: format!("{}; then {continues}", remedy.advice), ..remedy },
     }
 }
