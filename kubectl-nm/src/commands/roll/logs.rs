@@ -1,9 +1,10 @@
 //! `kubectl nm roll logs`: what the pods print that run a roll in the cluster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use kube::api::{ListParams, LogParams};
+use kube::core::Status;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::error::Error;
@@ -48,6 +49,8 @@ struct Printed {
     lines: HashMap<String, usize>,
     /// Whether it was said how many pods were gone at first. Those that leave later have been printed.
     told_missing: bool,
+    /// The pods of which it was said that their logs cannot be read, by uid.
+    unreadable: HashSet<String>,
 }
 
 /// Prints what is not printed yet. Returns whether the Job has ended.
@@ -91,6 +94,11 @@ async fn print_new(
         match read.await {
             // It is gone, or its container has not started.
             Err(error) if error.status().is_some_and(|status| matches!(status.code, 400 | 404)) => {}
+            Err(error) if error.status().is_some_and(is_of_kubelet) && pods.len() > 1 => {
+                if printed.unreadable.insert(text(pod, "uid").to_owned()) {
+                    out.message(&Line::new(unreadable(pod, &error)));
+                }
+            }
             read => read?,
         }
     }
@@ -113,6 +121,17 @@ fn missing(job: &Value, pods: &[Value]) -> Option<String> {
     }
 }
 
+/// Whether the API server could not reach the kubelet of a pod.
+fn is_of_kubelet(status: &Status) -> bool {
+    status.code >= 500 && status.message.contains("/containerLogs/")
+}
+
+/// That the log of a pod cannot be read, whose node may be off.
+fn unreadable(pod: &Value, error: &Error) -> String {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    format!("warning: the log of pod {} on node {node} cannot be read: {error}", text(pod, "name"))
+}
+
 /// Whether the containers of a pod have run.
 fn is_started(pod: &Value) -> bool {
     pod["status"]["phase"].as_str().is_some_and(|phase| phase != "Pending")
@@ -124,9 +143,46 @@ fn text<'a>(pod: &'a Value, field: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use nm_core::terminal::output::captured::output;
+    use nm_core::testing::fake_server::{cluster, failure};
     use serde_json::json;
 
+    use super::super::args::NameArgs;
     use super::*;
+
+    #[tokio::test]
+    async fn of_several_pods_one_whose_node_is_off_hides_no_log_of_another() {
+        let pod = |name: &str, node: &str| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE, "uid": name,
+                "creationTimestamp": format!("2026-01-02T03:04:0{}Z", node.len())}, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
+        };
+        for (pods, is_read) in
+            [(vec![pod("lost", "n2"), pod("next", "node3")], true), (vec![pod("lost", "n2")], false)]
+        {
+            let (cluster, _) = cluster(move |_, path| match path {
+                _ if path.contains("/lost/log") => failure(
+                    500,
+                    "InternalError",
+                    "Get \"https://172.30.0.12:10250/containerLogs/ns/lost/roll\": dial tcp: no route to host",
+                ),
+                _ if path.contains("/next/log") => (200, json!("a line")),
+                _ if path.contains("/jobs/") => (200, json!({"metadata": {"name": "nm-roll-r"}})),
+                _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": pods})),
+            });
+            let (mut out, captured) = output();
+            let args = LogsArgs { roll: NameArgs { name: String::from("r") }, follow: false };
+            let printed = print(&args, &cluster, &mut out).await;
+            assert_eq!(printed.is_ok(), is_read, "{printed:?}");
+            if is_read {
+                let said = captured.messages();
+                assert!(
+                    said.starts_with("warning: the log of pod lost on node n2 cannot be read: "),
+                    "{said}"
+                );
+                assert!(captured.data().contains("a line"), "{}", captured.data());
+            }
+        }
+    }
 
     #[test]
     fn pods_that_were_deleted_with_their_logs_are_counted() {
