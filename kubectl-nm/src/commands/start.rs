@@ -26,6 +26,7 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
+use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::{Hook, NodeMaintenance};
 
 use crate::commands::status;
@@ -370,6 +371,16 @@ fn check_existing(
     Ok(Started { object, created: false })
 }
 
+/// That the drain has passed the time at which it would have waited for this hook; none if it has not.
+fn late_hook(object: &NodeMaintenance, hook: &Hook) -> Vec<String> {
+    let has_evicted = maintenance::pods_gone(maintenance::status(object)) > 0;
+    let is_late = has_evicted && hook.annotation().starts_with(PRE_DRAIN_HOOK);
+    is_late
+        .then(|| String::from("a drain that has begun to evict pods does not wait for it"))
+        .into_iter()
+        .collect()
+}
+
 /// Whether a maintenance has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
 fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<(), Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
@@ -383,6 +394,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             differences: format!("it has no hook {}", missing.name),
             remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
             change: Change::Settings,
+            effects: late_hook(object, missing),
         });
     }
     if object.spec.suspend != args.suspend {
@@ -393,6 +405,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             differences: differences.to_owned(),
             remedy: format!("kubectl nm {command} {}{}", node(object), cluster.flags()),
             change: Change::Settings,
+            effects: Vec::new(),
         });
     }
     Ok(())

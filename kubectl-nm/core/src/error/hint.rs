@@ -82,7 +82,10 @@ impl Error {
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
                  delete the existing one, which returns its node to service"
             ),
-            Self::Differs { remedy, change, .. } => differs(remedy, *change),
+            Self::Differs { remedy, change, effects, .. } => std::iter::once(differs(remedy, *change))
+                .chain(effects.iter().cloned())
+                .collect::<Vec<_>>()
+                .join("; "),
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")

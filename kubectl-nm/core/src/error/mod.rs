@@ -209,6 +209,8 @@ pub enum Error {
         remedy: String,
         /// What the command changes.
         change: Change,
+        /// What else becomes of the drain then, in clauses.
+        effects: Vec<String>,
     },
 
     /// These nodes are not in maintenance.

@@ -11,6 +11,7 @@ pub mod departures;
 pub mod ending;
 pub(crate) mod fields;
 pub mod headline;
+pub mod new_settings;
 pub(crate) mod node_in_service;
 pub mod roll;
 pub mod roll_job;

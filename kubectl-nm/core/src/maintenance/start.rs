@@ -14,7 +14,9 @@ use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::{Change, Error};
 use crate::maintenance::roll::RollRunners;
-use crate::maintenance::{State, has_timed_out, hold, kept_by_roll, node, suspend, time_limit_end};
+use crate::maintenance::{
+    State, has_timed_out, hold, kept_by_roll, new_settings, node, suspend, time_limit_end,
+};
 use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
@@ -76,6 +78,7 @@ impl StartRequest {
             }
             false => Change::Settings,
         };
+        let effects = new_settings::effects(existing, &drain, Timestamp::now());
         if !drain.is_empty() {
             spec.insert(String::from("drain"), Value::Object(drain));
         }
@@ -92,6 +95,7 @@ impl StartRequest {
                 shell_quoted(&patch)
             ),
             change,
+            effects,
         })
     }
 }
