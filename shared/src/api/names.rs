@@ -94,6 +94,9 @@ pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// Annotation in the pod template of a restarted Deployment, as `kubectl rollout restart` sets it.
 pub const RESTARTED_AT_ANNOTATION: &str = "kubectl.kubernetes.io/restartedAt";
 
+/// Annotation of a disruption budget whose pods the disruption controller is to count again: any change of the budget makes it count.
+pub const RECOUNT_ANNOTATION: &str = "kubectl-nm.dev/recount";
+
 /// The webhook's Service and the Secret with its certificates, both in the reconciler's namespace.
 pub const WEBHOOK: &str = "nm-reconciler-webhook";
 

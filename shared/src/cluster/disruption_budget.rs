@@ -126,10 +126,26 @@ impl Budget {
     /// How many of its healthy pods a rollout has added to the `replicas` of a Deployment, whose pods these are. The rollout may
     /// end so many at any moment.
     pub fn added_by_rollout<'a>(&self, replicas: i32, pods: impl Iterator<Item = &'a DrainPod>) -> i32 {
+        self.healthy_among(pods).saturating_sub(replicas).max(0)
+    }
+
+    /// How many of these pods are healthy ones of the budget.
+    fn healthy_among<'a>(&self, pods: impl Iterator<Item = &'a DrainPod>) -> i32 {
         let is_healthy =
             |pod: &&DrainPod| pod::is_ready(pod) && pod::deadline(pod).is_none() && self.guards(pod);
-        let healthy = i32::try_from(pods.filter(is_healthy).count()).unwrap_or(i32::MAX);
-        healthy.saturating_sub(replicas).max(0)
+        i32::try_from(pods.filter(is_healthy).count()).unwrap_or(i32::MAX)
+    }
+
+    /// Whether its controller has processed its latest spec, and yet counts fewer healthy pods than there are among these. That lasts
+    /// if another budget selected the pods: the controller counts one budget of a pod that has changed, and the deletion of that one
+    /// does not make it count the other (`pkg/controller/disruption/disruption.go` in kubernetes). A change of the budget does.
+    pub fn is_outdated<'a>(&self, pods: impl Iterator<Item = &'a DrainPod>) -> bool {
+        let evicted = self.status.disrupted_pods.as_ref();
+        let stays =
+            |pod: &&DrainPod| evicted.is_none_or(|evicted| !evicted.contains_key(pod::names(pod).name));
+        !self.unprocessed
+            && self.is_counted()
+            && self.status.current_healthy < self.healthy_among(pods.filter(stays))
     }
 
     /// How many healthy pods it has beyond those that it needs; negative if it lacks some.

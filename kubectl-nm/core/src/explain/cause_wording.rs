@@ -15,6 +15,7 @@ use crate::explain::cluster_facts::{ClusterFacts, IncompleteOwner, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
+use crate::explain::recount::recount;
 use crate::explain::unsatisfiable_budget::NeverAllows;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -109,6 +110,7 @@ impl FirstCause {
             | Self::AllowsNow
             | Self::JustEvicted
             | Self::NotCounted
+            | Self::Outdated
             | Self::PodsUnseen(_)
             | Self::BudgetUnseen(_)
             | Self::TooFew => false,
@@ -166,6 +168,15 @@ impl Words<'_> {
                 "The disruption controller has not counted the pods of the budget yet".into(),
                 "This usually takes a moment; if it takes longer, check kube-controller-manager",
                 self.describe_budgets(),
+            ),
+            FirstCause::Outdated => told(
+                "More pods of the budget are Ready than the disruption controller has counted".into(),
+                "It usually counts them within a moment. If it does not, change an annotation of the budget, so that it counts again; if \
+                 that does not help, check kube-controller-manager",
+                self.each_budget(|namespace, budget| format!("-n {namespace} {}", recount(budget)))
+                    .into_iter()
+                    .chain(self.describe_budgets())
+                    .collect(),
             ),
             FirstCause::CannotCount(message) => told(
                 format!("The disruption controller cannot count the pods of the budget: {message}"),

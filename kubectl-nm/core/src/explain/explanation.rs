@@ -24,6 +24,7 @@ use crate::explain::node_causes::{
     not_let_go, not_ready,
 };
 use crate::explain::outage_causes;
+use crate::explain::recount;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::explain::returned_pods;
 use crate::explain::roll_causes::{job_does_not_start, left_by_roll, offer_skip, suspended};
@@ -361,7 +362,10 @@ fn blocking(
         what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
         advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
-        commands: few(remedies.into_iter().map(|remedy| remedy.command)),
+        commands: few(remedies.into_iter().map(|remedy| remedy.command))
+            .into_iter()
+            .chain(few(pods.iter().filter_map(|pod| recount::of_several(pod, kubectl))))
+            .collect(),
         pods: names,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };

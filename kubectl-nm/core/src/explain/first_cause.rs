@@ -10,7 +10,7 @@ use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
-use nm_shared::cluster::pod::{JOB_FINALIZER, reference_in};
+use nm_shared::cluster::pod::{DrainPod, JOB_FINALIZER, reference_in};
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::drain::surge;
 
@@ -18,7 +18,6 @@ use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, 
 use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning, has_ended_container, starting_since};
-use crate::explain::outage::is_ready;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::explain::unsatisfiable_budget::{
     Apart, NeedsReady, NeverAllows, SurgeGrant, demand, manager, with_one_pod,
@@ -35,8 +34,10 @@ pub enum FirstCause {
     AllowsNow,
     /// Evictions were accepted a moment ago, and the budget counts them.
     JustEvicted,
-    /// The disruption controller has not counted the pods yet.
+    /// The disruption controller has not processed the latest spec of the budget yet.
     NotCounted,
+    /// The disruption controller has counted fewer healthy pods than there are, and may never count again by itself.
+    Outdated,
     /// The disruption controller cannot count the pods; this is its message.
     CannotCount(String),
     /// The budget can never allow an eviction as it is.
@@ -238,6 +239,9 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
+        if is_outdated(&view, pods) {
+            return Some(FirstCause::Outdated.into());
+        }
         let never = NeverAllows {
             demand: demand(object),
             pods: status.expected_pods,
@@ -263,6 +267,11 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
         });
     }
     None
+}
+
+fn is_outdated(budget: &Budget, pods: &[Pod]) -> bool {
+    let pods: Vec<DrainPod> = pods.iter().map(DrainPod::from).collect();
+    budget.is_outdated(pods.iter())
 }
 
 /// The pods of a budget that can never allow an eviction would be replaced first, or one by one, if a node is left for a
@@ -369,13 +378,10 @@ fn by_pods(
         let status = object.status.clone().unwrap_or_default();
         let has_evicted = status.disrupted_pods.is_some_and(|pods| !pods.is_empty());
         let is_healthy = status.current_healthy > status.desired_healthy;
-        let counts = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod);
-        let ready = guarded.pods.iter().flatten().filter(counts).count();
-        let is_outdated = usize::try_from(status.current_healthy).is_ok_and(|counted| counted < ready);
         let cause = if has_evicted || is_healthy {
             FirstCause::JustEvicted
-        } else if is_outdated {
-            FirstCause::NotCounted
+        } else if is_outdated(&Budget::from(object), guarded.pods.as_deref().unwrap_or_default()) {
+            FirstCause::Outdated
         } else {
             FirstCause::TooFew
         };

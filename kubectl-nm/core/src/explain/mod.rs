@@ -28,6 +28,7 @@ pub mod read_facts;
 pub mod read_outages;
 mod read_rollouts;
 mod read_warnings;
+mod recount;
 pub mod remedy;
 mod returned_pods;
 pub mod roll_causes;

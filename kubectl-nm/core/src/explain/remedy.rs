@@ -8,6 +8,7 @@ use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, Su
 
 use crate::explain::deletions;
 use crate::explain::owner::{Owner, OwnerKind};
+use crate::explain::recount::quoted_names;
 use crate::explain::surge_causes;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -74,18 +75,16 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
     let (advice, command) = match case.reason {
         BlockReason::DisruptionBudget => budget(case, &kubectl_in),
         BlockReason::MultipleDisruptionBudgets => {
-            let budgets = case.facts.budgets.iter().map(|budget| shell_quoted(&budget.name));
-            let words: Vec<_> = budgets.collect();
             // Without their names, one of them may be gone by now.
-            if words.is_empty() {
+            if case.facts.budgets.is_empty() {
                 let advice = "If more than one budget still selects the pod, change their selectors: Kubernetes refuses its \
                               eviction as long as more than one does. Otherwise, wait for the next attempt";
                 (advice.into(), format!("{kubectl_in} get pdb -o wide"))
             } else {
                 let advice = "Change the selectors of the budgets so that only one selects the pod, or delete those that guard \
                               nothing else: as long as more than one selects it, Kubernetes refuses its eviction, whatever \
-                              they allow";
-                (advice.into(), format!("{kubectl_in} edit pdb {}", words.join(" ")))
+                              they allow. Then change an annotation of those that are left, so that their pods are counted again";
+                (advice.into(), format!("{kubectl_in} edit pdb {}", quoted_names(&case.facts.budgets)))
             }
         }
         BlockReason::AdmissionWebhook => (

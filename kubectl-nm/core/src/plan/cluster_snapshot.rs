@@ -32,6 +32,7 @@ use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::outdated_budgets;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
 use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
@@ -57,6 +58,8 @@ pub struct ClusterSnapshot {
     pub(super) are_budgets_known: bool,
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
+    /// The budgets of pods on planned nodes that count too few healthy pods to allow an eviction, and fewer than there are.
+    pub(super) outdated: BTreeSet<BudgetKey>,
     pub(crate) volumes: Volumes,
     /// The volume claims that are being deleted, of pods on planned nodes at least.
     pub(crate) deleted_claims: BTreeSet<PodReference>,
@@ -155,8 +158,8 @@ impl ClusterSnapshot {
         };
         let are_budgets_known = budgets.is_some();
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
-        let growing = growing_budgets::read(pods.as_ref(), &budgets, cluster);
-        let growing = if_permitted(within(limit, growing).await, "whether budgets lack pods", &mut unknown)?;
+        let (growing, outdated) =
+            read_pods_of_budgets(limit, pods.as_ref(), &budgets, cluster, &mut unknown).await?;
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
         // Only the quorum of etcd depends on it.
         let is_openshift = nodes.iter().flatten().any(|node| is_planned(&node))
@@ -176,7 +179,8 @@ impl ClusterSnapshot {
             daemon_sets,
             budgets,
             are_budgets_known,
-            growing: growing.unwrap_or_default(),
+            growing,
+            outdated,
             volumes,
             deleted_claims,
             machines,
@@ -197,6 +201,22 @@ impl ClusterSnapshot {
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
         if self.is_openshift { Etcd::Guarded(EtcdGuard::among(&self.budgets, pods)) } else { Etcd::OnNodes }
     }
+}
+
+/// Which budgets count more pods later, as far as that is known, and which count fewer healthy ones than there are.
+async fn read_pods_of_budgets(
+    limit: Option<TimeLimit>,
+    pods: Option<&SnapshotPods>,
+    budgets: &[PodDisruptionBudget],
+    cluster: &Cluster,
+    unknown: &mut Vec<Unread>,
+) -> Result<(BTreeMap<BudgetKey, bool>, BTreeSet<BudgetKey>), Error> {
+    let growing = within(limit, growing_budgets::read(pods, budgets, cluster));
+    let outdated = within(limit, outdated_budgets::read(pods, budgets, cluster));
+    let (growing, outdated) = tokio::join!(growing, outdated);
+    let growing = if_permitted(growing, "whether budgets lack pods", unknown)?;
+    let outdated = if_permitted(outdated, "whether budgets have counted their pods", unknown)?;
+    Ok((growing.unwrap_or_default(), outdated.unwrap_or_default()))
 }
 
 /// The volumes that pods claim, if any do, and the claims that are being deleted.

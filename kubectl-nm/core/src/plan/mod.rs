@@ -13,6 +13,7 @@ mod failing_jobs;
 mod growing_budgets;
 pub mod harm;
 pub(crate) mod max_unavailable;
+mod outdated_budgets;
 pub mod planning;
 pub(crate) mod pods_elsewhere;
 pub mod report;

@@ -67,6 +67,8 @@ pub struct PlanReport {
     pub(crate) failing_jobs: BTreeMap<Option<i64>, Vec<PodReference>>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
+    /// The budgets whose status is older than their pods.
+    pub(crate) outdated: BTreeSet<BudgetKey>,
     /// The pods that may take long to terminate; empty without access to pods.
     pub(crate) slow: Vec<SlowPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
@@ -229,6 +231,7 @@ impl PlanReport {
             outages,
             failing_jobs,
             lacking,
+            outdated: snapshot.outdated.clone(),
             slow,
             growing,
             are_budgets_known: snapshot.are_budgets_known,

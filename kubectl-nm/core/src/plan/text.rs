@@ -157,8 +157,11 @@ fn turn(budget: &BudgetKey, report: &PlanReport) -> String {
     format!("budget {budget} allows the next eviction {}", once_ready(budget, report))
 }
 
-/// `once 1 more of its pods is Ready`, of a budget that allows no eviction now.
+/// `once 1 more of its pods is Ready`: when it allows the first, of a budget that allows no eviction now.
 fn once_ready(budget: &BudgetKey, report: &PlanReport) -> String {
+    if report.outdated.contains(budget) {
+        return String::from("once the disruption controller has counted its Ready pods");
+    }
     match report.lacking.get(budget) {
         Some(1) => String::from("once 1 more of its pods is Ready"),
         Some(lacking) => format!("once {lacking} more of its pods are Ready"),

@@ -64,3 +64,18 @@ fn the_hooks_that_delay_the_first_eviction_are_named_those_of_an_existing_mainte
     let expected = ["n1: no pod is evicted until hook own", "n2: no pod is evicted until hook new"];
     assert_eq!(lines, expected.map(|line| format!("node/{line} (owner: ada) is removed")));
 }
+
+#[test]
+fn a_budget_whose_status_is_older_than_its_pods_is_not_said_to_lack_ready_ones() {
+    let planned = |is_outdated: bool| {
+        let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]);
+        let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+            "status": {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 2}});
+        snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+        let key = BudgetKey { namespace: "shop".into(), name: "db".into() };
+        snapshot.outdated.extend(is_outdated.then(|| key.clone()));
+        once_ready(&key, &report(&["n1"], None, snapshot, &[]))
+    };
+    assert_eq!(planned(false), "once 1 more of its pods is Ready");
+    assert_eq!(planned(true), "once the disruption controller has counted its Ready pods");
+}

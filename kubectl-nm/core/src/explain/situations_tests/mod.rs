@@ -266,6 +266,8 @@ const DESCRIBE: &str = "kubectl -n shop describe pod web-2";
 const DESCRIBE_OR_STOP: &str = "kubectl -n shop describe pod web-2\nkubectl nm stop n1";
 const LOGS: &str = "kubectl -n shop logs web-2 -c app";
 const BUDGET: &str = "kubectl -n shop describe pdb web";
+const RECOUNT: &str = "kubectl -n shop annotate pdb web kubectl-nm.dev/recount=\"$(date +%s)\" --overwrite\n\
+                       kubectl -n shop describe pdb web";
 /// What somebody with more permissions can run.
 const EXPLAIN: &str = "kubectl nm explain n1";
 const ALWAYS_ALLOW: &str = "kubectl -n shop patch pdb web --type=merge -p '{\"spec\":{\"unhealthyPodEvictionPolicy\":\"AlwaysAllow\"}}'";

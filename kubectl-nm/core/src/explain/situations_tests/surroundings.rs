@@ -267,8 +267,22 @@ fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
         ["shop/web-0, shop/web-1 are selected by more than one disruption budget: narrow, wide."]
     );
     assert!(cause.advice.starts_with("Change the selectors of the budgets so that only one selects the pod"));
-    assert_eq!(cause.commands, ["kubectl -n shop edit pdb narrow wide"]);
+    let recount =
+        "kubectl -n shop annotate pdb narrow wide kubectl-nm.dev/recount=\"$(date +%s)\" --overwrite";
+    assert_eq!(cause.commands, ["kubectl -n shop edit pdb narrow wide", recount]);
+    assert!(cause.advice.ends_with("so that their pods are counted again"), "{cause:#?}");
     assert!(!cause.passes());
+}
+
+#[test]
+fn a_budget_that_would_allow_an_eviction_once_it_is_counted_again_is_not_to_be_changed() {
+    let causes = Situation {
+        budget: min_available(json!(1), (1, 1, 1)),
+        pods: vec![ready("web-0", "n1"), ready("web-1", "n2")],
+        ..Situation::default()
+    };
+    let causes = causes.causes();
+    assert_eq!(causes[0].commands.join("\n"), RECOUNT, "{causes:#?}");
 }
 
 #[test]

@@ -340,8 +340,8 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
         (
             "the status of the budget is older than its pods",
             status_of("/status/currentHealthy", json!(0)),
-            "The disruption controller has not counted the pods of the budget yet.",
-            BUDGET,
+            "More pods of the budget are Ready than the disruption controller has counted.",
+            RECOUNT,
         ),
         // The budget.
         (
