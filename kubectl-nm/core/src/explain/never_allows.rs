@@ -298,9 +298,11 @@ impl Words<'_> {
         let one = format!("return {} to service", ways.one_of_stoppable());
         let (node, mut commands) = match (add.is_empty(), others.is_empty()) {
             (true, true) => return None,
-            (false, true) => (capitalized(&add), Vec::new()),
+            (false, true) => (capitalized(&add), self.uncordon(left)),
             (true, false) => (capitalized(&ways.words(&one, &one)), ways.commands(self)),
-            (false, false) => (ways.after(&add, &one, &one), ways.commands(self)),
+            (false, false) => {
+                (ways.after(&add, &one, &one), ways.commands_after(self.uncordon(left), self))
+            }
         };
         let pods =
             if never.pods > 1 { "its pods before they leave" } else { "its only pod before the pod leaves" };

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use nm_shared::cluster::node_fit::Unfit;
 
-use crate::explain::cause::capitalized;
+use crate::explain::cause::{capitalized, few};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::maintenance::node_in_service::is_of_condition;
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::first_names;
 
 /// Of this many reasons, it is said which nodes they keep from a pod.
@@ -70,17 +71,15 @@ impl Words<'_> {
     /// What to do about pods for which no node is left.
     fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
         let ways = self.ways_back(&left.in_maintenance);
-        let commands = ways.commands(self);
         let Some(selection) = &left.selection else {
-            return (
-                ways.after(
-                    &more_nodes(left),
-                    "return one to service",
-                    "return one of these nodes to service",
-                ),
-                commands,
+            let advice = ways.after(
+                &more_nodes(left),
+                "return one to service",
+                "return one of these nodes to service",
             );
+            return (advice, ways.commands_after(self.uncordon(left), self));
         };
+        let commands = ways.commands(self);
         let or = ways.words("stop the maintenance", "stop one of the maintenances");
         let selector = match selection {
             Selection::NodeSelector(_) => "nodeSelector",
@@ -99,7 +98,13 @@ impl Words<'_> {
         let change = format!("change the {selector} of {whose}");
         let ways: Vec<String> = repairs(left).into_iter().chain(add).chain([change]).collect();
         let advice = capitalized(&format!("{}, or {or}", ways.join(", ")));
-        (advice, edit.into_iter().chain(commands).collect())
+        (advice, self.uncordon(left).into_iter().chain(edit).chain(commands).collect())
+    }
+
+    /// The commands of [`repairs`], whose words have the condition.
+    pub(super) fn uncordon(&self, left: &NoNodeLeft) -> Vec<String> {
+        let uncordon = |node: &String| format!("{} uncordon {}", self.kubectl, shell_quoted(node));
+        few(left.cordoned.iter().map(uncordon))
     }
 }
 
@@ -113,7 +118,7 @@ pub(super) fn more_nodes(left: &NoNodeLeft) -> String {
 pub(super) fn repairs(left: &NoNodeLeft) -> Vec<String> {
     let unready: Vec<String> = left.unready.iter().cloned().collect();
     let repair = (!unready.is_empty()).then(|| format!("make {} Ready", first_names(&unready)));
-    // A command that ends it would be pasted although somebody may still need the cordon.
+    // Somebody may still need it.
     let cordoned: Vec<String> = left.cordoned.iter().cloned().collect();
     let uncordon = match cordoned.as_slice() {
         [] => None,

@@ -139,6 +139,11 @@ impl WaysBack {
 
     /// The commands, none of which takes a node out of a roll that returns it.
     pub(super) fn commands(&self, words: &Words<'_>) -> Vec<String> {
+        self.commands_after(Vec::new(), words)
+    }
+
+    /// The commands in the order of the words of [`Self::after`], with those of the words that begin the sentence.
+    pub(super) fn commands_after(&self, first: Vec<String>, words: &Words<'_>) -> Vec<String> {
         let left: Vec<(&String, &Vec<String>)> = self.rolls.iter().filter(|_| self.none_returns()).collect();
         let confirmations = self.confirmations.keys().map(|(roll, _)| roll);
         let rolls = self.waits.keys().chain(confirmations).chain(left.iter().map(|(roll, _)| *roll));
@@ -149,10 +154,9 @@ impl WaysBack {
         let skip = few(left.into_iter().flat_map(skip));
         let stop = few(self.stoppable.iter().map(|node| words.stop(node)));
         if self.none_returns() {
-            // In the order of the words.
-            return stop.into_iter().chain(status).chain(skip).collect();
+            return first.into_iter().chain(stop).chain(status).chain(skip).collect();
         }
-        status.into_iter().chain(stop).collect()
+        status.into_iter().chain(first).chain(stop).collect()
     }
 }
 

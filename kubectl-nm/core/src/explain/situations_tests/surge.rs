@@ -290,17 +290,44 @@ fn the_setting_that_replaces_one_pod_first_names_what_else_it_restarts() {
     assert_eq!(advice(false), replaces);
 }
 
-#[test]
-fn a_singleton_whose_affinity_selects_nodes_in_maintenance_is_replaced_first_once_one_of_them_is_back() {
+/// Of the pods of a situation, those that are not Ready, or the only one, may be on n1 and n2.
+fn of_two_nodes(mut situation: Situation, n2: Value) -> Situation {
     let selected = json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}]}]);
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selected}}});
-    let mut situation = never("minAvailable", json!(1), 1);
-    situation.pods[0] = edited(situation.pods[0].clone(), "/spec/affinity", affinity);
+    let last = situation.pods.pop().unwrap();
+    situation.pods.push(edited(last, "/spec/affinity", affinity));
     let named = |node: Value| {
         let name = node["metadata"]["name"].clone();
         edited(node, "/metadata/labels", json!({"kubernetes.io/hostname": name}))
     };
-    situation.nodes = [cordoned("n1"), cordoned("n2"), node("n3", json!({}))].map(named).into();
+    situation.nodes = [cordoned("n1"), n2, node("n3", json!({}))].map(named).into();
+    situation
+}
+
+#[test]
+fn the_command_that_uncordons_a_node_comes_where_the_words_have_it_and_under_their_condition() {
+    let by_hand = || node("n2", json!({"unschedulable": true}));
+    let told = |situation: Situation| {
+        let [cause] = <[Cause; 1]>::try_from(of_two_nodes(situation, by_hand()).causes()).unwrap();
+        check_harmless(&cause);
+        (cause.advice, cause.commands)
+    };
+    let (advice, commands) = told(beside(pending("Unschedulable", UNFIT)));
+    assert!(advice.starts_with("Uncordon n2 if the cordon is not needed any more, change the node affinity"), "{advice}");
+    assert_eq!(commands, ["kubectl uncordon n2", "kubectl -n shop edit deploy/web", "kubectl nm stop n1"]);
+    let (advice, commands) = told(never("minAvailable", json!(1), 1));
+    assert!(
+        advice.starts_with("Uncordon n2 if the cordon is not needed any more; then let the Deployment replace its only pod"),
+        "{advice}"
+    );
+    assert_eq!(commands[0], "kubectl uncordon n2", "{commands:#?}");
+    assert!(commands[1].contains("WhenBlocked"), "{commands:#?}");
+    assert_eq!(commands.last().unwrap(), "kubectl -n shop edit pdb web", "{commands:#?}");
+}
+
+#[test]
+fn a_singleton_whose_affinity_selects_nodes_in_maintenance_is_replaced_first_once_one_of_them_is_back() {
+    let mut situation = of_two_nodes(never("minAvailable", json!(1), 1), cordoned("n2"));
     situation.in_maintenance = vec!["n1", "n2"];
     let [cause] = <[Cause; 1]>::try_from(situation.causes()).unwrap();
     assert!(

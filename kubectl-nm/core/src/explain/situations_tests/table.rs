@@ -100,7 +100,7 @@ fn every_situation_has_its_sentence_and_a_command_that_harms_nothing() {
             "the other node is cordoned by hand",
             with_nodes(unfit(), vec![cordoned("n1"), node("n2", json!({"unschedulable": true}))], vec!["n1"]),
             "No node is left for the replacement shop/web-2: n1 is in maintenance, and n2 is cordoned.",
-            "kubectl nm stop n1",
+            "kubectl uncordon n2\nkubectl nm stop n1",
         ),
         (
             "the other node has a taint that the pod does not tolerate",
