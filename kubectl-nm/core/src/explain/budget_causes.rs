@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::api::maintenance::SurgePolicy;
+use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::pod;
 use nm_shared::{
     BlockFacts, BlockReason, BlockedPod, BudgetFacts, NodeMaintenance, PodReference, SurgeObstacle,
@@ -123,9 +124,11 @@ impl<'a> Kept<'a> {
         self.times.push(since);
     }
 
-    /// `PDB shop/cart needs 3, has 3.`
-    fn what(&self, is_failed: bool) -> String {
-        let facts = BlockFacts { budget: Some(self.numbers.clone()), ..BlockFacts::default() };
+    /// `PDB shop/cart needs 3, has 3.` The numbers are those of `read`, the budget as it is now, if there is one: the status of a
+    /// maintenance has them once a minute.
+    fn what(&self, is_failed: bool, read: Option<BudgetFacts>) -> String {
+        let numbers = read.unwrap_or_else(|| self.numbers.clone());
+        let facts = BlockFacts { budget: Some(numbers), ..BlockFacts::default() };
         let short = in_short(&self.budget.namespace, BlockReason::DisruptionBudget, &facts, self.message);
         match self.ahead {
             _ if is_failed => format!("When the drain failed: {}", sentence(&short)),
@@ -260,7 +263,13 @@ impl Group<'_> {
             Some(cause) => words.tell(cause),
             None => words.without_facts(waits),
         };
-        let numbers = self.kept.iter().map(|kept| kept.what(is_failed)).collect();
+        // What is over is said beside the numbers with which it was not.
+        let is_over = cause.is_some_and(FirstCause::is_over);
+        let read = |kept: &Kept<'_>| {
+            let guarded = facts.budgets.get(&kept.budget).filter(|_| !is_failed && !is_over);
+            Some(Budget::from(guarded?.budget.as_ref().ok()?.as_ref()?).facts())
+        };
+        let numbers = self.kept.iter().map(|kept| kept.what(is_failed, read(kept))).collect();
         let pods: BTreeSet<String> =
             self.kept.iter().flat_map(|kept| &kept.pods).map(ToString::to_string).collect();
         Cause {

@@ -148,3 +148,19 @@ fn a_node_that_its_roll_checks_names_what_is_not_healthy_yet_and_why() {
     assert!(down.what[0].starts_with("shop/deploy/web is down") && down.is_outage, "{causes:#?}");
     assert!(down.what.iter().any(|what| what.contains("keeps exiting with exit code 1")), "{causes:#?}");
 }
+
+#[test]
+fn the_numbers_of_a_budget_are_those_with_which_the_rest_is_explained() {
+    let unfit = beside(pending("Unschedulable", UNFIT));
+    let [one_later, over] = [(1, 0), (3, 1)].map(|(healthy, allowed)| {
+        let budget =
+            edited(min_available(json!(2), (3, 2, healthy)), "/status/disruptionsAllowed", json!(allowed));
+        explained(&waiting_for_their_turn(), &Situation { budget, ..unfit.clone() }.facts()).remove(0).what
+    });
+    assert_eq!(one_later[0], "PDB shop/web needs 2, has 1: 2 pods wait for their turn, 1 ahead.");
+    let then = [
+        "PDB shop/web needs 2, has 2: 2 pods wait for their turn, 1 ahead.",
+        "By now, the budget allows 1 eviction.",
+    ];
+    assert_eq!(over, then);
+}
