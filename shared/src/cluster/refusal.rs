@@ -37,6 +37,11 @@ pub enum Refusal {
         /// Its name.
         name: String,
     },
+    /// A quota of the namespace counts a resource of which the object sets no amount.
+    QuotaWithoutAmount {
+        /// Its name.
+        name: String,
+    },
     /// The namespace of the object is terminating.
     NamespaceTerminating,
     /// The admission plugin `OwnerReferencesPermissionEnforcement`: the user may set no owner reference here.
@@ -127,8 +132,13 @@ fn refused_by_plugin(why: &str) -> Refusal {
     let of_quotas = ["exceeded quota: ", "failed quota: ", "status unknown for quota: "];
     match of_quotas.iter().find_map(|phrase| why.strip_prefix(phrase)) {
         Some(rest) => {
-            let name = rest.split([',', ':']).next().unwrap_or_default();
-            Refusal::Quota { name: name.to_owned() }
+            let (name, rest) = rest.split_at(rest.find([',', ':']).unwrap_or(rest.len()));
+            let name = name.to_owned();
+            if rest.starts_with(": must specify ") {
+                Refusal::QuotaWithoutAmount { name }
+            } else {
+                Refusal::Quota { name }
+            }
         }
         None => Refusal::Other,
     }

@@ -76,7 +76,10 @@ fn what_other_plugins_refuse_is_not_missing_access() {
              count/leases.coordination.k8s.io=1, limited: count/leases.coordination.k8s.io=1",
             quota(),
         ),
-        ("failed quota: small: must specify limits.cpu for: c", quota()),
+        (
+            "failed quota: small: must specify limits.cpu for: c",
+            Refusal::QuotaWithoutAmount { name: "small".to_owned() },
+        ),
         ("status unknown for quota: small, resources: pods", quota()),
         ("cannot set an ownerRef on a resource you can't delete: , <nil>", Refusal::OwnerReference),
         (
@@ -182,7 +185,7 @@ fn the_answers_of_a_real_api_server_are_recognized() {
         (
             403,
             r#"pods "q0" is forbidden: failed quota: cpu: must specify limits.cpu for: c"#,
-            Refusal::Quota { name: "cpu".to_owned() },
+            Refusal::QuotaWithoutAmount { name: "cpu".to_owned() },
         ),
         (
             403,

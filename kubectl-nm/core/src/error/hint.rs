@@ -173,6 +173,7 @@ fn of_server(asked: &str, status: &Status) -> Option<String> {
         // Permissions do not change these decisions, and the message explains them.
         Refusal::Webhook { .. }
         | Refusal::Quota { .. }
+        | Refusal::QuotaWithoutAmount { .. }
         | Refusal::NamespaceTerminating
         | Refusal::OwnerReference => return None,
         Refusal::Other if status.code == 403 && status.message.contains(" is forbidden: ") => return None,

@@ -271,6 +271,13 @@ impl Words<'_> {
                 ),
                 format!("{kubectl} get namespace {namespace} --show-labels"),
             ),
+            Refusal::QuotaWithoutAmount { name } => (
+                format!(
+                    "Set what quota {name} counts in the pod template of {}, or as a default in a LimitRange of the namespace",
+                    owner.owner
+                ),
+                format!("{kubectl} -n {namespace} edit {}", shell_quoted(&owner.owner.argument())),
+            ),
             Refusal::Quota { .. } => (
                 String::from("Raise the quota, or free some of it"),
                 format!("{kubectl} -n {namespace} get resourcequotas"),

@@ -243,7 +243,8 @@ fn surge_remedy(case: &Case<'_>, surge: &SurgeFacts, kubectl_in: &str) -> Option
             of_deployment("rollout resume deployment")?,
         ),
         SurgeObstacle::CreationFailed => (
-            "Allow the Deployment one more pod, such as in a quota; then it tries again by itself, perhaps only after minutes",
+            "Change what refuses the new pod, such as a quota, or the pod template; then the Deployment tries again by itself, \
+             perhaps only after minutes",
             format!("{kubectl_in} get resourcequotas,limitranges"),
         ),
         SurgeObstacle::Stalled => (

@@ -245,8 +245,9 @@ fn check_harmless(cause: &Cause) {
         let says_never = cause.what.iter().any(|what| what.contains("can never allow an eviction"));
         let is_unready = command.contains("unhealthyPodEvictionPolicy");
         // An editor asks what to change.
-        let selects =
-            command.contains(" edit ") && cause.what.iter().any(|what| what.contains("selects only"));
+        let selects = command.contains(" edit ")
+            && (cause.what.iter().any(|what| what.contains("selects only"))
+                || cause.advice.contains("in the pod template"));
         // Only under a condition.
         let uncordons = words.iter().skip_while(|word| *word != "uncordon").nth(1).is_some_and(|node| {
             cause.advice.to_lowercase().contains("uncordon ")

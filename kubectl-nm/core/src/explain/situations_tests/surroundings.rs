@@ -461,6 +461,11 @@ fn what_refuses_new_pods_is_named_with_the_command_that_shows_it() {
             "kubectl -n shop get resourcequotas",
         ),
         (
+            format!("{pods}failed quota: cpu: must specify limits.cpu for: c"),
+            "Set what quota cpu counts in the pod template of deploy/web, or as a default in a LimitRange of the namespace; then ",
+            "kubectl -n shop edit deploy/web",
+        ),
+        (
             format!("{pods}policy 'p' with binding 'b' denied request: no"),
             "Do what the policy requires, or exempt the pods from it; then ",
             "kubectl get mutatingadmissionpolicies p -o yaml",
