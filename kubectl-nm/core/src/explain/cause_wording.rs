@@ -91,8 +91,10 @@ impl FirstCause {
     pub(super) fn rank(&self) -> u8 {
         match self {
             // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
-            Self::NeverAllows(NeverAllows { needs_ready: Some(_), .. }) => 3,
-            Self::ItsOwnPods(Obstacle::SilentNode(_)) | Self::OtherPods(Obstacle::SilentNode(_)) => 2,
+            Self::NeverAllows(NeverAllows { needs_ready: Some(_), .. }) => 4,
+            Self::ItsOwnPods(Obstacle::SilentNode(_)) | Self::OtherPods(Obstacle::SilentNode(_)) => 3,
+            // Where no quota has to be raised first, the same helps at once.
+            Self::NeverAllows(NeverAllows { full_quota: Some(_), .. }) => 2,
             Self::NeverAllows(_) => 1,
             _ => 0,
         }

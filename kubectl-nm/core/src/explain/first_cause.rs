@@ -250,6 +250,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
                 Some(false) => SurgeGrant::Missing,
                 None => SurgeGrant::Unknown,
             }),
+            full_quota: guarded.full_quota.clone().map(Box::new),
             is_surge_set: false,
             with_one_pod: with_one_pod(pods),
             is_unmanaged: are_unmanaged(),

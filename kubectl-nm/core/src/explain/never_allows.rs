@@ -1,10 +1,6 @@
 //! The words of a budget that can never allow an eviction as it is. The end of other maintenances alone changes nothing about that, so
 //! the advice is what does: another budget, a surge, another node for the workload, or that its node stays in service.
 
-use std::collections::BTreeSet;
-
-use nm_shared::cluster::resource_quota::FullQuota;
-
 use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
@@ -150,9 +146,9 @@ impl Words<'_> {
         if let Some(grant) = never.surge {
             advice = format!(
                 "{advice}; or let the Deployment replace its pods before they leave, which restarts all of them{}",
-                self.surge_terms(grant)
+                self.surge_terms(never, grant)
             );
-            commands.extend(self.surge());
+            commands.extend(self.surge(never));
         }
         (advice, commands)
     }
@@ -160,11 +156,11 @@ impl Words<'_> {
     /// Of some of several workloads, an eviction leaves no pod.
     fn only_pods(&self, never: &NeverAllows) -> (String, Vec<String>) {
         if let Some(grant) = never.surge {
-            let terms = self.surge_terms(grant);
+            let terms = self.surge_terms(never, grant);
             let advice = format!(
                 "Let the Deployments replace their pods before they leave, which restarts all of them{terms}"
             );
-            return (advice, self.surge());
+            return (advice, self.surge(never));
         }
         let names: Vec<String> = never.with_one_pod.iter().map(ToString::to_string).collect();
         let have = if names.len() == 1 { "has only one pod" } else { "have only one pod each" };
@@ -179,9 +175,9 @@ impl Words<'_> {
 
     fn only_pod(&self, never: &NeverAllows) -> (String, Vec<String>) {
         if let Some(grant) = never.surge {
-            let terms = self.surge_terms(grant);
+            let terms = self.surge_terms(never, grant);
             let advice = format!("Let the Deployment replace its only pod before the pod leaves{terms}");
-            return (advice, self.surge());
+            return (advice, self.surge(never));
         }
         let cost = if never.is_unmanaged {
             "no controller replaces the only pod after its eviction"
@@ -300,9 +296,7 @@ impl Words<'_> {
             (true, true) => return None,
             (false, true) => (capitalized(&add), self.uncordon(left)),
             (true, false) => (capitalized(&ways.words(&one, &one)), ways.commands(self)),
-            (false, false) => {
-                (ways.after(&add, &one, &one), ways.commands_after(self.uncordon(left), self))
-            }
+            (false, false) => (ways.after(&add, &one, &one), ways.commands_after(self.uncordon(left), self)),
         };
         let pods =
             if never.pods > 1 { "its pods before they leave" } else { "its only pod before the pod leaves" };
@@ -313,9 +307,9 @@ impl Words<'_> {
             ));
         }
         if !commands.is_empty() {
-            commands.extend(self.surge());
+            commands.extend(self.surge(never));
         }
-        let terms = self.surge_terms(grant);
+        let terms = self.surge_terms(never, grant);
         Some((format!("{node}; then let the Deployment replace {pods}{terms}"), commands))
     }
 
@@ -333,7 +327,7 @@ impl Words<'_> {
     }
 
     /// What else a surge does, and what it needs, after an advice.
-    fn surge_terms(&self, grant: SurgeGrant) -> String {
+    fn surge_terms(&self, never: &NeverAllows, grant: SurgeGrant) -> String {
         let also = match self.restarts {
             [] => String::new(),
             others => {
@@ -347,9 +341,8 @@ impl Words<'_> {
                 "; unless it is granted already, this needs `kubectl nm install --grant surge`"
             }
         };
-        let quotas: Vec<String> =
-            self.full_quotas().map(|quota| format!("; but {quota}: raise it first")).collect();
-        let quota = quotas.concat();
+        let quota = never.full_quota.as_ref();
+        let quota = quota.map(|quota| format!("; but {quota}: raise it first")).unwrap_or_default();
         let plan = nm_command("kubectl", &format!("plan {} --surge", shell_quoted(self.node)));
         let roll = self.whole_roll().map(|roll| {
             format!(". A pod may move to a node that roll {roll} drains later: this sets it for all nodes of the roll")
@@ -360,9 +353,9 @@ impl Words<'_> {
 
     /// The command that lets Deployments replace pods first in this maintenance, and in the others of its roll: otherwise a pod
     /// that moves to a node of the roll blocks the roll again there. Before it, that which raises a quota.
-    fn surge(&self) -> Vec<String> {
+    fn surge(&self, never: &NeverAllows) -> Vec<String> {
         let kubectl = self.kubectl;
-        let raise = self.full_quotas().map(|quota| {
+        let raise = never.full_quota.as_ref().map(|quota| {
             let (namespace, name) = (shell_quoted(&quota.namespace), shell_quoted(&quota.name));
             format!("{kubectl} -n {namespace} edit resourcequota {name}")
         });
@@ -374,14 +367,7 @@ impl Words<'_> {
             }
             None => format!("{kubectl} patch nm {} {patch}", shell_quoted(self.maintenance)),
         };
-        raise.chain([surge]).collect()
-    }
-
-    /// The quotas that allow no additional pod.
-    fn full_quotas(&self) -> impl Iterator<Item = &FullQuota> {
-        let guarded = self.budgets.iter().filter_map(|budget| self.facts.budgets.get(*budget));
-        let full: BTreeSet<&FullQuota> = guarded.filter_map(|guarded| guarded.full_quota.as_ref()).collect();
-        full.into_iter()
+        raise.into_iter().chain([surge]).collect()
     }
 
     /// The roll of the maintenance, if other nodes of it are still to be drained.

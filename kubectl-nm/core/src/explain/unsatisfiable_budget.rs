@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_shared::cluster::metadata;
+use nm_shared::cluster::resource_quota::FullQuota;
 
 use crate::explain::no_node_left::NoNodeLeft;
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
@@ -19,6 +20,8 @@ pub struct NeverAllows {
     pub pods: i32,
     /// Whether its Deployments can replace its pods before they leave; none if they cannot.
     pub surge: Option<SurgeGrant>,
+    /// A quota that allows none of its pods a replacement in addition, if they can be replaced before they leave.
+    pub full_quota: Option<Box<FullQuota>>,
     /// Whether the maintenance lets it do that.
     pub is_surge_set: bool,
     /// Of several workloads, those with one pod.

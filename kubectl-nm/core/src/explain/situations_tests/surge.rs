@@ -1,5 +1,6 @@
 //! Pods that their Deployments replace first, and what their replacements wait for.
 
+use nm_shared::cluster::resource_quota::FullQuota;
 use serde_json::{Value, json};
 
 use super::*;
@@ -290,6 +291,31 @@ fn the_setting_that_replaces_one_pod_first_names_what_else_it_restarts() {
     assert_eq!(advice(false), replaces);
 }
 
+#[test]
+fn the_quota_of_one_namespace_is_not_to_be_raised_for_the_pods_of_another() {
+    let mut status = blocked_status("shop");
+    let mut other = status["blockedPods"][0].clone();
+    other["namespace"] = json!("bank");
+    status["blockedPods"].as_array_mut().unwrap().insert(0, other);
+    let situation = never("minAvailable", json!(1), 1);
+    let mut facts = ClusterFacts { is_surge_granted: Some(true), ..situation.facts() };
+    let moved = |object: &Value| edited(object.clone(), "/metadata/namespace", json!("bank"));
+    let of_bank = Situation {
+        budget: moved(&situation.budget),
+        pods: situation.pods.iter().map(moved).collect(),
+        ..situation
+    };
+    let exceeded = vec![("pods".to_owned(), "1".to_owned(), "1".to_owned())];
+    let full_quota = Some(FullQuota { namespace: "bank".into(), name: "few".into(), exceeded });
+    let guarded = GuardedPods { full_quota, ..of_bank.guarded() };
+    facts.budgets.insert(PodReference { namespace: "bank".into(), name: "web".into() }, guarded);
+    let causes = explained(&with_status("n1", status), &facts);
+    let [at_once, refused] = causes.as_slice() else { panic!("{causes:#?}") };
+    assert_eq!((at_once.pods.as_slice(), at_once.commands.len()), (&["shop/web-0".to_owned()][..], 1));
+    assert_eq!(refused.pods, ["bank/web-0"]);
+    assert_eq!(refused.commands[0], "kubectl -n bank edit resourcequota few");
+}
+
 /// Of the pods of a situation, those that are not Ready, or the only one, may be on n1 and n2.
 fn of_two_nodes(mut situation: Situation, n2: Value) -> Situation {
     let selected = json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}]}]);
@@ -313,11 +339,16 @@ fn the_command_that_uncordons_a_node_comes_where_the_words_have_it_and_under_the
         (cause.advice, cause.commands)
     };
     let (advice, commands) = told(beside(pending("Unschedulable", UNFIT)));
-    assert!(advice.starts_with("Uncordon n2 if the cordon is not needed any more, change the node affinity"), "{advice}");
+    assert!(
+        advice.starts_with("Uncordon n2 if the cordon is not needed any more, change the node affinity"),
+        "{advice}"
+    );
     assert_eq!(commands, ["kubectl uncordon n2", "kubectl -n shop edit deploy/web", "kubectl nm stop n1"]);
     let (advice, commands) = told(never("minAvailable", json!(1), 1));
     assert!(
-        advice.starts_with("Uncordon n2 if the cordon is not needed any more; then let the Deployment replace its only pod"),
+        advice.starts_with(
+            "Uncordon n2 if the cordon is not needed any more; then let the Deployment replace its only pod"
+        ),
         "{advice}"
     );
     assert_eq!(commands[0], "kubectl uncordon n2", "{commands:#?}");
