@@ -303,8 +303,13 @@ pub(super) fn starting_since(pod: &Pod) -> Option<Timestamp> {
 
 /// Whether a container has ended and does not wait yet to begin again.
 pub(super) fn has_ended_container(pod: &Pod) -> bool {
-    let ended = |container: &ContainerStatus| Some(container.state.as_ref()?.terminated.as_ref()?.exit_code);
-    container_statuses(pod).filter_map(ended).any(|exit_code| exit_code != 0)
+    container_statuses(pod).any(has_ended)
+}
+
+/// Whether it has failed, and does not wait yet to begin again.
+pub fn has_ended(container: &ContainerStatus) -> bool {
+    let ended = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code != 0)
 }
 
 /// The name of the init container that runs, and is to end before the containers start.

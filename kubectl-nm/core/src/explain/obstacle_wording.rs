@@ -32,9 +32,11 @@ pub fn crash_loop_words(container: &str, exit_code: Option<i32>, reason: &str, r
 /// What to do about a container that exits again and again, before the command that prints its log.
 pub const CRASH_LOOP_ADVICE: &str = "Find out from its log why the container exits";
 
-/// The rest of the command that prints why a container of a pod has exited: what follows `logs POD`.
-pub fn previous_log(container: &str) -> String {
-    format!("-c {} --previous", shell_quoted(container))
+/// The rest of the command that prints why a container of a pod has exited: what follows `logs POD`. The kubelet has removed the run
+/// before one that has ended and is not started again yet.
+pub fn log_of_exited(container: &str, has_ended: bool) -> String {
+    let previous = if has_ended { "" } else { " --previous" };
+    format!("-c {}{previous}", shell_quoted(container))
 }
 
 impl Words<'_> {
@@ -194,12 +196,7 @@ impl Words<'_> {
                 let log = |subject: &Subject| {
                     let (namespace, pod) =
                         (shell_quoted(&subject.pod.namespace), shell_quoted(&subject.pod.name));
-                    // The kubelet has removed the run before the one that has ended.
-                    let rest = if subject.has_ended_container {
-                        format!("-c {}", shell_quoted(container))
-                    } else {
-                        previous_log(container)
-                    };
+                    let rest = log_of_exited(container, subject.has_ended_container);
                     format!("{} -n {namespace} logs {pod} {rest}", self.kubectl)
                 };
                 (CRASH_LOOP_ADVICE, few(self.subjects.iter().map(log)))

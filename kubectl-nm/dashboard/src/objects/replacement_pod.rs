@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use nm_core::explain::obstacle::{Obstacle, crash_loop, running_init_container};
+use nm_core::explain::obstacle::{Obstacle, crash_loop, has_ended, running_init_container};
 use nm_core::explain::obstacle_wording::crash_loop_words;
 use serde::{Deserialize, Serialize};
 
@@ -48,9 +48,17 @@ pub(crate) enum WaitsFor {
     InitContainer(String),
     /// A container does not start, such as for its image.
     Container { name: String, reason: String, message: String },
-    /// A container exits again and again. The reason is empty if the exit code says as much.
+    /// A container exits again and again. The reason is empty if the exit code says as much. `has_ended`: it does not wait yet to
+    /// begin again.
     #[serde(rename_all = "camelCase")]
-    CrashLoop { name: String, exit_code: Option<i32>, reason: String, restarts: i32 },
+    CrashLoop {
+        name: String,
+        exit_code: Option<i32>,
+        reason: String,
+        restarts: i32,
+        #[serde(default)]
+        has_ended: bool,
+    },
     /// The startup probe of a container that runs.
     StartupProbe(String),
     /// The readiness probe of a container that runs.
@@ -100,7 +108,7 @@ impl ReplicaState {
             WaitsFor::Start => String::from("its containers are being created"),
             WaitsFor::InitContainer(name) => format!("init container {name} runs"),
             WaitsFor::Container { name, reason, message } => joined(&[name, reason, message]),
-            WaitsFor::CrashLoop { name, exit_code, reason, restarts } => {
+            WaitsFor::CrashLoop { name, exit_code, reason, restarts, .. } => {
                 crash_loop_words(name, *exit_code, reason, *restarts)
             }
             WaitsFor::StartupProbe(name) => format!("waits for the startup probe of {name}"),
@@ -183,7 +191,8 @@ fn does_not_start(status: &PodStatus) -> Option<WaitsFor> {
         if (is_waiting_to_restart || (ended.is_some() && container.restart_count > 0))
             && let Obstacle::CrashLoop { container: name, exit_code, reason } = crash_loop(container)
         {
-            return Some(WaitsFor::CrashLoop { name, exit_code, reason, restarts: container.restart_count });
+            let (restarts, has_ended) = (container.restart_count, has_ended(container));
+            return Some(WaitsFor::CrashLoop { name, exit_code, reason, restarts, has_ended });
         }
         let (reason, message) = match &state.waiting {
             Some(waiting) => (&waiting.reason, &waiting.message),

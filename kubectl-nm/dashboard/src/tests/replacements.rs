@@ -374,3 +374,25 @@ fn one_pod_that_left_before_is_counted_as_one() {
     let shown = text(&model);
     assert!(shown.contains("1 pod left before you opened this node and is not shown"), "{shown}");
 }
+
+#[test]
+fn the_log_of_a_replacement_that_keeps_exiting_is_that_of_the_run_that_has_ended() {
+    let loops = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let ended = json!({"terminated": {"exitCode": 7, "reason": "Error"}});
+    for (state, flag) in [(loops, " --previous"), (ended, "")] {
+        let mut model = moving(options());
+        type_in(&mut model, "w");
+        let container = json!({"name": "app", "ready": false, "restartCount": 3, "state": state});
+        let status = json!({"phase": "Running", "containerStatuses": [container]});
+        let crashing = replica("pay", "worker-w6", "ReplicaSet/worker", "worker-12", 18, &status);
+        report_pods(&mut model, "pay", vec![crashing]);
+        let is_selected = |model: &Model| model.copy_text().is_some_and(|text| text.contains("worker-w6"));
+        for _ in 0..100 {
+            if !is_selected(&model) {
+                press(&mut model, KeyCode::Down);
+            }
+        }
+        let expected = format!("kubectl -n pay logs worker-w6 -c app{flag}");
+        assert_eq!(model.copy_text().as_deref(), Some(expected.as_str()));
+    }
+}

@@ -5,7 +5,7 @@ use nm_core::explain::cause::{Cause, Outlook, capitalized};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::deletions;
 use nm_core::explain::explanation;
-use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, previous_log};
+use nm_core::explain::obstacle_wording::{CRASH_LOOP_ADVICE, log_of_exited};
 use nm_core::explain::remedy::{self, Case, Remedy};
 use nm_core::explain::roll_causes::skip_of;
 use nm_core::leader::Reconcilers;
@@ -92,8 +92,9 @@ impl Model {
         let (namespace, name) = (shell_quoted(&id.namespace), shell_quoted(&id.name));
         let kubectl = format!("{} -n {namespace}", self.options.kubectl);
         let (advice, command) = match &replica.state {
-            ReplicaState::Waiting(WaitsFor::CrashLoop { name: container, .. }) => {
-                (CRASH_LOOP_ADVICE, format!("{kubectl} logs {name} {}", previous_log(container)))
+            ReplicaState::Waiting(WaitsFor::CrashLoop { name: container, has_ended, .. }) => {
+                let rest = log_of_exited(container, *has_ended);
+                (CRASH_LOOP_ADVICE, format!("{kubectl} logs {name} {rest}"))
             }
             _ => ("See what the replacement waits for", format!("{kubectl} describe pod {name}")),
         };
