@@ -391,6 +391,13 @@ pub fn termination(pod: &DrainPod) -> Option<Termination<'_>> {
     Some(Termination { deadline, grace_seconds, finalizers: &pod.finalizers, finished_at: pod.finished_at })
 }
 
+/// Whether only its Job keeps it until the Job has counted it, which may take minutes: its kubelet has confirmed that it ended, by
+/// deleting it without a grace period.
+pub fn waits_for_its_job(pod: &DrainPod) -> bool {
+    let has_ended = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
+    has_ended && matches!(&*pod.finalizers, [only] if only == JOB_FINALIZER)
+}
+
 /// Whether its containers have terminated for good.
 pub fn is_finished(pod: &DrainPod) -> bool {
     pod.phase == PodPhase::Finished

@@ -10,7 +10,7 @@ use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
-use nm_shared::cluster::pod::{DrainPod, JOB_FINALIZER, reference_in};
+use nm_shared::cluster::pod::{self, DrainPod, reference_in};
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::drain::surge;
 
@@ -462,7 +462,7 @@ pub fn subject(pod: &Pod) -> Subject {
         starting_since: starting_since(pod),
         deadline: pod.metadata.deletion_timestamp.as_ref().map(|at| at.0),
         grace_seconds: pod.metadata.deletion_grace_period_seconds,
-        is_counted_later: is_counted_later(pod),
+        is_counted_later: pod::waits_for_its_job(&DrainPod::from(pod)),
         owner: owner_of(pod),
         suits: BTreeSet::new(),
     }
@@ -471,13 +471,6 @@ pub fn subject(pod: &Pod) -> Subject {
 /// Whether only the Jobs of these pods keep them, all of which have ended.
 pub(super) fn are_counted_later(subjects: &[Subject]) -> bool {
     !subjects.is_empty() && subjects.iter().all(|subject| subject.is_counted_later)
-}
-
-/// Its kubelet confirms the end with a grace period of 0 s.
-fn is_counted_later(pod: &Pod) -> bool {
-    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
-    pod.metadata.deletion_grace_period_seconds == Some(0)
-        && matches!(finalizers, [only] if only == JOB_FINALIZER)
 }
 
 fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {

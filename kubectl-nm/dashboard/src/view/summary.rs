@@ -202,13 +202,16 @@ fn eta(model: &Model, open: &OpenNode, maintenance: &NodeMaintenance, row: &Flee
     let is_known = open.pods.are_known() || status(maintenance).pod_counts.terminating == 0;
     let since = cordoned_since(maintenance).or(row.started).filter(|_| is_known);
     let unblocked = row.pods.saturating_sub(row.gone).saturating_sub(row.blocked);
-    if is_idle(&status(maintenance).pod_counts) {
+    let for_jobs = i32::try_from(open.pods.waiting_for_jobs()).unwrap_or(i32::MAX);
+    if is_idle(&status(maintenance).pod_counts, for_jobs) {
         let why = if row.blocked > 0 { "blocked" } else { "waiting" };
         return format!("no ETA while {why}");
     }
     if SlowSurge::of(maintenance).is_some_and(|surge| surge.words(model.now).is_some()) {
         return String::from("no ETA while surging");
     }
+    // Nothing shows how long a Job takes.
+    let since = since.filter(|_| for_jobs == 0);
     let left = since.and_then(|since| estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
@@ -226,10 +229,11 @@ fn eta(model: &Model, open: &OpenNode, maintenance: &NodeMaintenance, row: &Flee
     }
 }
 
-/// Whether every remaining pod is blocked or waits, so that the rate so far says nothing.
-fn is_idle(counts: &PodCounts) -> bool {
+/// Whether every remaining pod is blocked or waits, so many of them to be counted by their Jobs, so that the rate so far says nothing.
+fn is_idle(counts: &PodCounts, for_jobs: i32) -> bool {
     let pending = counts.pending();
-    pending > 0 && pending == counts.blocked.saturating_add(counts.waiting)
+    let waiting = counts.waiting.saturating_add(for_jobs.min(counts.terminating));
+    pending > 0 && pending == counts.blocked.saturating_add(waiting)
 }
 
 /// The time until the pods that nothing blocks are gone, at the average rate so far; none if there is no basis for it.
@@ -256,6 +260,7 @@ mod tests {
             terminating,
             ..PodCounts::default()
         };
+        assert!(is_idle(&counts(0, 1, 0, 1), 1) && !is_idle(&counts(0, 1, 1, 1), 1));
         for (counts, expected) in [
             (counts(2, 0, 0, 0), true),
             (counts(2, 1, 0, 0), true),
@@ -264,7 +269,7 @@ mod tests {
             (counts(2, 0, 0, 1), false),
             (counts(0, 0, 0, 0), false),
         ] {
-            assert_eq!(is_idle(&counts), expected, "{counts:?}");
+            assert_eq!(is_idle(&counts, 0), expected, "{counts:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy::in_short;
 use nm_core::maintenance::roll::stay_words;
 use nm_shared::cluster::node::Readiness;
+use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Verdict;
 use nm_shared::drain::pod_state::{self, PodStanding};
 use nm_shared::{BlockFacts, BlockReason, PodState};
@@ -65,6 +66,10 @@ impl PodProgress {
                 message: blocker.message,
                 ..state.into()
             },
+            None if pod::waits_for_its_job(&pod.pod) => {
+                let message = String::from("has ended, and its Job has not counted it yet");
+                Self { since: pod.terminating_since(), message, ..state.into() }
+            }
             None if state == PodState::Terminating => {
                 let deadline = pod_state::deadline(&pod.pod, node);
                 Self { since: pod.terminating_since(), deadline, ..state.into() }

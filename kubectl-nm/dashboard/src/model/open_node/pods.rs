@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nm_core::maintenance::changes::{surge_state, wait_in_short};
 use nm_core::maintenance::{blocked_count, blocked_pods, status, uid, waiting_pods};
+use nm_shared::cluster::pod;
 use nm_shared::drain::plan::{StayReason, Verdict};
 use nm_shared::{
     BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, Phase, PodCounts,
@@ -233,6 +234,11 @@ impl PodList {
     pub(crate) fn last_deadline(&self) -> Option<Timestamp> {
         let terminates = |row: &&PodRow| row.progress.state == Some(PodState::Terminating);
         self.rows.all().filter(terminates).filter_map(|row| row.progress.deadline).max()
+    }
+
+    /// How many pods have ended, and are kept until their Jobs have counted them.
+    pub(crate) fn waiting_for_jobs(&self) -> usize {
+        self.watched.values().filter(|watched| pod::waits_for_its_job(&watched.pod.pod)).count()
     }
 
     /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the

@@ -280,6 +280,25 @@ fn a_terminating_pod_becomes_blocked_after_its_grace_period() {
 }
 
 #[test]
+fn a_pod_that_its_job_has_to_count_has_no_grace_period_any_more() {
+    let status = running(&json!({}));
+    let mut pods = PodList::default();
+    let ended = |grace: i64| {
+        pod(
+            "import",
+            &json!({"deletionTimestamp": "2026-01-02T03:09:30Z", "deletionGracePeriodSeconds": grace,
+                "finalizers": ["batch.kubernetes.io/job-tracking"]}),
+        )
+    };
+    let detail = |pods: &PodList| detail(pods.rows.nth(0).unwrap(), now());
+    pods.list(&[ended(30)], Some(&status), now());
+    assert_eq!((pods.waiting_for_jobs(), detail(&pods).as_str()), (0, "30s after the grace period"));
+    pods.list(&[ended(0)], Some(&status), now());
+    let counts = "has ended, and its Job has not counted it yet";
+    assert_eq!((pods.waiting_for_jobs(), detail(&pods).as_str()), (1, counts));
+}
+
+#[test]
 fn a_node_that_is_back_gives_its_terminating_pods_their_grace_period_again() {
     let status = running(&json!({}));
     let mut pods = PodList { ready_since: Some(now()), ..PodList::default() };
