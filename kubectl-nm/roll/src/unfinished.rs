@@ -94,9 +94,15 @@ pub fn by_step(nodes: &[UnfinishedNode]) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// The nodes whose command or Job runs again when the roll is resumed.
-pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<&str> {
-    nodes.iter().filter(|node| node.runs_again).map(|node| node.node.as_str()).collect()
+/// The nodes whose command or Job runs again when the roll is resumed: `n1`, `n2 (--after)`.
+pub fn run_again(nodes: &[UnfinishedNode]) -> Vec<String> {
+    let again = nodes.iter().filter(|node| node.runs_again);
+    let which = again.map(|UnfinishedNode { node, step, .. }| match step {
+        Some(Step::Preparing) => format!("{node} (--before)"),
+        Some(Step::Finishing) => format!("{node} (--after)"),
+        _ => node.clone(),
+    });
+    which.collect()
 }
 
 /// That the command or the Job of the node whose reboot was waited for runs again when the roll is resumed; none if there is no such
@@ -181,6 +187,14 @@ mod tests {
             maintenance("n3", 2, "Planned", false),
             maintenance("n4", 3, "Planned", false),
         ];
+        let after = UnfinishedNode {
+            node: String::from("n9"),
+            step: Some(Step::Finishing),
+            runs_again: true,
+            awaits_reboot: false,
+            evicts_awaited: false,
+        };
+        assert_eq!(run_again(&[after]), ["n9 (--after)"]);
         let roll = Roll::find("r", &objects).unwrap().unwrap();
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let record = RollRecord {

@@ -16,7 +16,7 @@ use nm_core::interaction::progress;
 use nm_core::leader::gap;
 use nm_core::maintenance::change_lines::blocked_lines;
 use nm_core::maintenance::changes::{attached_volume, blocked_pod, returned_pod, surging_pod, waiting_pod};
-use nm_core::maintenance::roll::{RollRunners, abandoned_line, halted_line, paused_line};
+use nm_core::maintenance::roll::{RollRunners, abandoned_line, halted_line, left_line, paused_line};
 use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{
     State, attached_volumes, blocked_count, blocked_pods, degraded, drain_result, drain_times_out,
@@ -118,6 +118,9 @@ pub(crate) async fn run(
             }
             for roll in rolls.abandoned_of(&objects, Timestamp::now()) {
                 out.message(&abandoned_line(roll, cluster.flags()));
+            }
+            for (roll, who) in rolls.left_of(&objects, Timestamp::now()) {
+                out.message(&left_line(roll, who, cluster.flags()));
             }
             if objects.iter().any(is_served) {
                 let message = || format!("asking {} who leads", cluster.server());

@@ -345,6 +345,11 @@ async fn a_roll_that_is_paused_or_that_nobody_runs_is_reported() {
     let line =
         "nobody runs roll kernel now: `kubectl nm roll status kernel` shows whether it continues by itself\n";
     assert!(killed.contains(line), "{killed}");
+    let mut aborted = runner("2026-01-02T03:04:05Z");
+    aborted["aborted"] = serde_json::json!("bob@laptop");
+    let left = printed(aborted).await;
+    let line = "bob@laptop aborted roll kernel, and nobody finishes its nodes: `kubectl nm roll status kernel` shows them\n";
+    assert!(left.contains(line), "{left}");
     let running = printed(runner(&Timestamp::now().to_string())).await;
     assert!(!running.contains("kernel"), "{running}");
 }

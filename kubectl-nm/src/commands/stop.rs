@@ -42,8 +42,8 @@ Examples:
   kubectl nm stop --all --yes";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node or \
-a node of a roll, and not confirmed. With --wait: 124 timed out, 130 interrupted.";
+Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or not confirmed: more than one node or, on \
+a terminal, a node of a roll. With --wait: 124 timed out, 130 interrupted.";
 
 /// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]

@@ -218,6 +218,17 @@ impl RollRunners {
         names.filter(|name| self.standing(name, now) == Some(RollStanding::Abandoned)).collect()
     }
 
+    /// The rolls of these maintenances that were aborted and whose nodes nobody finishes, each with who aborted it.
+    pub fn left_of<'a>(
+        &self,
+        shown: impl IntoIterator<Item = &'a NodeMaintenance>,
+        now: Timestamp,
+    ) -> BTreeMap<&'a str, &str> {
+        let names = shown.into_iter().filter_map(roll_name);
+        let over = names.filter(|name| self.standing(name, now) == Some(RollStanding::Over));
+        over.filter_map(|name| Some((name, self.aborted_by(name)?))).collect()
+    }
+
     /// Who has aborted a roll; none if nobody has.
     pub fn aborted_by(&self, roll: &str) -> Option<&str> {
         self.0.get(roll)?.aborted.as_deref()
@@ -309,6 +320,14 @@ pub fn abandoned_line(roll: &str, flags: &str) -> Line {
     Line::default()
         .with(Style::Bad, "nobody")
         .and(format!(" runs roll {roll} now: {status} shows whether it continues by itself"))
+}
+
+/// That nobody finishes the nodes of a roll that was aborted, and the command that shows what is left of it. `flags` are the
+/// connection flags of the command, each with a space before it.
+pub fn left_line(roll: &str, who: &str, flags: &str) -> Line {
+    let status = format!("`kubectl nm roll status {}{flags}`", shell_quoted(roll));
+    let aborted = format!("{who} aborted roll {roll}, and ");
+    Line::new(aborted).with(Style::Bad, "nobody").and(format!(" finishes its nodes: {status} shows them"))
 }
 
 /// Why a pod stays: what runs the action of a roll stays because the roll wants it so.
