@@ -3,9 +3,10 @@
 //! It considers the requests of pods and the capacity of nodes, and taints, selectors and volumes as in `node_fit`. It
 //! places the pods of the highest priority first, then those with the fewest possible nodes, then the largest. A scheduler
 //! considers more, and other pods come and go meanwhile. A pod that fits on no node may fit instead of pods of lower priority
-//! ([`preemption`]).
+//! ([`preemption`]). Of these, only the requests are considered: where no node has as much left, they fit nowhere.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, Pod};
 
@@ -65,6 +66,13 @@ struct NodeCapacity<'a> {
     pods: Vec<&'a RunningPod>,
 }
 
+impl NodeCapacity<'_> {
+    fn takes_pods(&self) -> bool {
+        let is_cordoned = self.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        node::is_ready(self.node) && !is_cordoned
+    }
+}
+
 /// Pods with the same requirements.
 struct PodGroup<'a> {
     pods: Vec<&'a PodToPlace<'a>>,
@@ -91,11 +99,7 @@ pub fn estimate<'a>(
         NodeCapacity { node, free, pods }
     };
     let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(with_free_resources).collect();
-    let takes_pods = |left: &&NodeCapacity<'_>| {
-        let is_cordoned = left.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-        node::is_ready(left.node) && !is_cordoned
-    };
-    let schedulable = nodes_left.iter().filter(takes_pods).count();
+    let schedulable = nodes_left.iter().filter(|left| left.takes_pods()).count();
     let mut estimate =
         CapacityEstimate { nodes: nodes_left.len(), schedulable, ..CapacityEstimate::default() };
     for aspect in pods.iter().flat_map(|pod| node_fit::left_out(pod.pod)) {
@@ -108,9 +112,10 @@ pub fn estimate<'a>(
         b.priority.cmp(&a.priority).then(of_nodes).then_with(|| size(b).cmp(&size(a)))
     });
     let mut unplaced: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
+    let mut victims: Vec<&RunningPod> = Vec::new();
     for group in groups {
         let left = place(&group, &mut nodes_left);
-        let preempting = preempt(&left, &group, &mut nodes_left);
+        let preempting = preempt(&left, &group, &mut nodes_left, &mut victims);
         let (_, unfit) = left.split_at(preempting.len());
         // The pods that others have preempted may leave enough capacity.
         estimate.preempting.extend(preempting.into_iter().filter(|found| !found.preempted.is_empty()));
@@ -118,6 +123,10 @@ pub fn estimate<'a>(
             let pods = unplaced.entry(reasons(&group, &nodes_left)).or_default();
             pods.extend(unfit.iter().map(|pod| pod::reference_in(&pod.metadata)));
         }
+    }
+    let displaced = displaced(victims, nodes_left);
+    for found in &mut estimate.preempting {
+        found.displaced = found.preempted.iter().filter(|pod| displaced.contains(pod)).cloned().collect();
     }
     let left = unplaced.values().map(Vec::len).sum::<usize>() + estimate.preempting.len();
     estimate.fit = pods.len() - left;
@@ -178,8 +187,13 @@ fn place<'a>(group: &PodGroup<'a>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<&
 }
 
 /// Places the pods of a group that are left on nodes instead of pods of lower priority, and returns the first ones, which fit
-/// then. Each goes where that costs the least.
-fn preempt<'a>(left: &[&Pod], group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'a>]) -> Vec<Preemption> {
+/// then. Each goes where that costs the least. The pods of lower priority are added to `preempted`.
+fn preempt<'a>(
+    left: &[&Pod],
+    group: &PodGroup<'_>,
+    nodes_left: &mut [NodeCapacity<'a>],
+    preempted: &mut Vec<&'a RunningPod>,
+) -> Vec<Preemption> {
     if !left.first().is_some_and(|pod| preemption::may_preempt(pod)) {
         return Vec::new();
     }
@@ -199,11 +213,32 @@ fn preempt<'a>(left: &[&Pod], group: &PodGroup<'_>, nodes_left: &mut [NodeCapaci
         capacity.free.subtract(&group.wanted);
         capacity.pods.retain(|other| !victims.iter().any(|victim| std::ptr::eq(*victim, *other)));
         cheapest.extend(on_node(at, capacity));
-        let preempted = victims.iter().map(|victim| victim.pod.clone()).collect();
-        let node = node::name(capacity.node).to_owned();
-        Some(Preemption { pod: pod::reference_in(&pod.metadata), node, preempted })
+        preempted.extend(&victims);
+        Some(Preemption {
+            pod: pod::reference_in(&pod.metadata),
+            node: node::name(capacity.node).to_owned(),
+            preempted: victims.iter().map(|victim| victim.pod.clone()).collect(),
+            displaced: Vec::new(),
+        })
     };
     left.iter().map_while(place_next).collect()
+}
+
+/// Those of the preempted pods for which no node has the resources after all others have been placed.
+fn displaced(mut victims: Vec<&RunningPod>, mut nodes_left: Vec<NodeCapacity<'_>>) -> BTreeSet<PodReference> {
+    nodes_left.retain(NodeCapacity::takes_pods);
+    victims.sort_by_key(|victim| Reverse(victim.priority));
+    let fits_nowhere = |victim: &&RunningPod| {
+        let has_capacity = |left: &&mut NodeCapacity<'_>| left.free.short_of(&victim.requested).is_none();
+        match nodes_left.iter_mut().find(has_capacity) {
+            Some(left) => {
+                left.free.subtract(&victim.requested);
+                false
+            }
+            None => true,
+        }
+    };
+    victims.into_iter().filter(fits_nowhere).map(|victim| victim.pod.clone()).collect()
 }
 
 fn reasons(group: &PodGroup<'_>, nodes_left: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
@@ -355,6 +390,29 @@ mod tests {
         ] {
             assert_eq!(found(&pods), none, "{pods:?}");
         }
+    }
+
+    #[test]
+    fn a_preempted_pod_fits_nowhere_if_no_schedulable_node_has_as_much_left() {
+        let high = [with("high", "3", 100, None)];
+        let low = with("low", "2", 0, None);
+        let displaced = |others: &[Node], used: &[(&str, &Pod)]| {
+            let nodes = [&[node("n1", "4", &json!([]))], others].concat();
+            let used = [&[("n1", &low)], used].concat();
+            let mut found = tried(&high, &nodes, &used).preempting;
+            assert_eq!(found.len(), 1);
+            found.remove(0).displaced.len()
+        };
+        assert_eq!(displaced(&[], &[]), 1);
+        let other = || node("n2", "4", &json!([]));
+        let busy = |cpu: &str| with("busy", cpu, 200, None);
+        assert_eq!(displaced(&[other()], &[("n2", &busy("2"))]), 0);
+        assert_eq!(displaced(&[other()], &[("n2", &busy("3"))]), 1);
+        let mut cordoned = other();
+        cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
+        cordoned.spec.as_mut().unwrap().taints =
+            serde_json::from_value(json!([{"key": "k", "effect": "NoSchedule"}])).unwrap();
+        assert_eq!(displaced(&[cordoned], &[]), 1);
     }
 
     #[test]

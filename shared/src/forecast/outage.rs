@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
 use crate::cluster::pod;
-use crate::forecast::{Forecast, PodForecast, PodOutcome};
+use crate::forecast::preemption::Preemption;
+use crate::forecast::{Forecast, PodOutcome};
 
 /// A workload and its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,46 +17,106 @@ pub struct NamespacedWorkload {
     pub workload: WorkloadReference,
 }
 
-/// The workloads all of whose Ready pods leave at the same time.
+/// Names of the Ready pods of workloads.
+#[derive(Debug, Clone, Default)]
+pub struct ReadyPods(BTreeMap<NamespacedWorkload, BTreeSet<String>>);
+
+impl ReadyPods {
+    /// How many workloads have Ready pods.
+    pub fn workloads(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether this workload has a Ready pod.
+    pub fn contains(&self, workload: &NamespacedWorkload) -> bool {
+        self.0.contains_key(workload)
+    }
+
+    /// Adds those of others.
+    pub fn add(&mut self, others: Self) {
+        for (workload, pods) in others.0 {
+            self.0.entry(workload).or_default().extend(pods);
+        }
+    }
+}
+
+impl Extend<(NamespacedWorkload, String)> for ReadyPods {
+    fn extend<I: IntoIterator<Item = (NamespacedWorkload, String)>>(&mut self, pods: I) {
+        for (workload, pod) in pods {
+            self.0.entry(workload).or_default().insert(pod);
+        }
+    }
+}
+
+/// A workload without a Ready pod for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadOutage {
+    /// The workload.
+    pub workload: NamespacedWorkload,
+    /// The pods that preempt Ready pods of it.
+    pub preempted_by: BTreeSet<PodReference>,
+}
+
+/// The workloads all of whose Ready pods leave at the same time, or are preempted by replacements.
 ///
-/// `drains_now`: whether a node is drained now, and not after others. `ready_elsewhere`: the workloads that have Ready pods
-/// on other nodes. A budget that lets one pod leave after another keeps the workload Ready. A workload all of whose Ready pods are
-/// already terminating loses them without the drain. If it is being deleted, or its namespace, nothing replaces them.
+/// `drains_now`: whether a node is drained now, and not after others. `ready_elsewhere`: the Ready pods on other nodes. A budget
+/// that lets one pod leave after another keeps the workload Ready; the scheduler preempts pods all the same. A workload all of
+/// whose Ready pods are already terminating loses them without the drain. If it is being deleted, or its namespace, nothing
+/// replaces them.
 pub fn without_ready_pod(
     forecast: &Forecast,
     drains_now: impl Fn(&str) -> bool,
-    ready_elsewhere: &BTreeSet<NamespacedWorkload>,
-) -> Vec<NamespacedWorkload> {
-    let mut losses: BTreeMap<NamespacedWorkload, Loss> = BTreeMap::new();
-    let ready = forecast.pods.iter().filter(|expected| pod::is_ready(&expected.pod) && serves(expected));
-    for expected in ready {
-        let namespace = pod::names(&expected.pod).namespace.to_owned();
-        let Some(workload) = pod::workload(&expected.pod) else { continue };
-        let leaves = drains_now(&expected.node) && leaves_unreplaced(&expected.fate);
-        let loss = losses.entry(NamespacedWorkload { namespace, workload });
-        let loss = loss.or_insert(Loss { is_complete: true, is_caused: false });
-        loss.is_complete &= leaves;
-        loss.is_caused |= expected.fate != PodOutcome::Terminating;
-    }
-    let is_out = |(workload, loss): &(NamespacedWorkload, Loss)| {
-        loss.is_complete && loss.is_caused && !ready_elsewhere.contains(workload)
+    ready_elsewhere: &ReadyPods,
+    preemptions: &[Preemption],
+) -> Vec<WorkloadOutage> {
+    let of_victim = |found: &'_ Preemption| -> Vec<(PodReference, PodReference)> {
+        found.preempted.iter().map(|victim| (victim.clone(), found.pod.clone())).collect()
     };
-    losses.into_iter().filter(is_out).map(|(workload, _)| workload).collect()
+    let preemptors: BTreeMap<PodReference, PodReference> = preemptions.iter().flat_map(of_victim).collect();
+    let mut losses: BTreeMap<NamespacedWorkload, Loss> = BTreeMap::new();
+    for expected in forecast.pods.iter().filter(|expected| pod::is_ready(&expected.pod)) {
+        let namespace = pod::names(&expected.pod).namespace.to_owned();
+        let Some(workload) = pod::workload(&expected.pod).filter(serves) else { continue };
+        let preemptor = preemptors.get(&pod::reference(&expected.pod));
+        let leaves = drains_now(&expected.node) && leaves_unreplaced(&expected.fate);
+        let loss = losses.entry(NamespacedWorkload { namespace, workload }).or_default();
+        loss.stays |= !leaves && preemptor.is_none();
+        loss.is_caused |= expected.fate != PodOutcome::Terminating;
+        loss.preempted_by.extend(preemptor.cloned());
+    }
+    for (workload, pods) in &ready_elsewhere.0 {
+        let reference =
+            |name: &String| PodReference { namespace: workload.namespace.clone(), name: name.clone() };
+        let preempted_by: Vec<Option<&PodReference>> =
+            pods.iter().map(|name| preemptors.get(&reference(name))).collect();
+        let is_preempted = preempted_by.iter().any(Option::is_some) && serves(&workload.workload);
+        if is_preempted || losses.contains_key(workload) {
+            let loss = losses.entry(workload.clone()).or_default();
+            loss.stays |= preempted_by.iter().any(Option::is_none);
+            loss.is_caused |= is_preempted;
+            loss.preempted_by.extend(preempted_by.into_iter().flatten().cloned());
+        }
+    }
+    let out = losses.into_iter().filter(|(_, loss)| loss.is_caused && !loss.stays);
+    out.map(|(workload, loss)| WorkloadOutage { workload, preempted_by: loss.preempted_by }).collect()
 }
 
 /// What a workload loses.
+#[derive(Default)]
 struct Loss {
-    /// Whether all of its Ready pods leave.
-    is_complete: bool,
+    /// Whether one of its Ready pods stays.
+    stays: bool,
     /// Whether some of them leave because of the drain.
     is_caused: bool,
+    /// What preempts some of them.
+    preempted_by: BTreeSet<PodReference>,
 }
 
-/// Whether the pod is part of a service that an absence interrupts. The pods of a Job are repeated, and those of
+/// Whether a workload is a service that an absence of its pods interrupts. The pods of a Job are repeated, and those of
 /// `DaemonSet`s serve their node.
-fn serves(expected: &PodForecast) -> bool {
-    let is_daemon = pod::controller(&expected.pod).is_some_and(|owner| owner.kind == "DaemonSet");
-    !is_daemon && pod::job(&expected.pod).is_none()
+fn serves(workload: &WorkloadReference) -> bool {
+    let is_job = workload.kind == "Job" && workload.api_version.starts_with("batch/");
+    workload.kind != "DaemonSet" && !is_job
 }
 
 /// Whether the pod leaves without waiting for another one to be Ready.
@@ -80,6 +142,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::disruption_budget::BudgetKey;
+    use crate::forecast::PodForecast;
 
     fn expected(node: &str, owner: (&str, &str), ready: bool, fate: PodOutcome) -> PodForecast {
         let status = if ready { "True" } else { "False" };
@@ -105,10 +168,23 @@ mod tests {
         }
     }
 
-    fn out(pods: Vec<PodForecast>, elsewhere: &BTreeSet<NamespacedWorkload>) -> Vec<String> {
+    fn out(pods: Vec<PodForecast>, elsewhere: &ReadyPods) -> Vec<String> {
+        out_by(pods, elsewhere, &[])
+    }
+
+    /// If `shop/high` preempts these pods.
+    fn out_by(pods: Vec<PodForecast>, elsewhere: &ReadyPods, preempted: &[&str]) -> Vec<String> {
+        let of = |name: &str| PodReference { namespace: "shop".into(), name: name.into() };
+        let preempted = preempted.iter().map(|name| of(name)).collect();
+        let preemption = Preemption { pod: of("high"), node: "n2".into(), preempted, displaced: Vec::new() };
         let forecast = Forecast { pods, ..Forecast::default() };
-        let out = without_ready_pod(&forecast, |node| node != "queued", elsewhere);
-        out.into_iter().map(|found| format!("{}/{}", found.workload.kind, found.workload.name)).collect()
+        let out = without_ready_pod(&forecast, |node| node != "queued", elsewhere, &[preemption]);
+        let shown = |found: WorkloadOutage| {
+            let WorkloadReference { kind, name, .. } = found.workload.workload;
+            let by = if found.preempted_by.is_empty() { "" } else { ", preempted" };
+            format!("{kind}/{name}{by}")
+        };
+        out.into_iter().map(shown).collect()
     }
 
     #[test]
@@ -117,7 +193,7 @@ mod tests {
         let later = || PodOutcome::WaitsForBudget(BudgetKey { namespace: "shop".into(), name: "b".into() });
         let goes = |node: &str| expected(node, web, true, PodOutcome::Evicted);
         let leaving = || expected("n1", web, true, PodOutcome::Terminating);
-        let none = BTreeSet::new();
+        let none = ReadyPods::default();
         for (what, pods, is_out) in [
             ("all leave", vec![goes("n1"), goes("n2")], true),
             (
@@ -136,8 +212,18 @@ mod tests {
             assert_eq!(out(pods, &none), expected, "{what}");
         }
         let workload = pod::workload(&goes("n1").pod).unwrap();
-        let elsewhere = BTreeSet::from([NamespacedWorkload { namespace: "shop".into(), workload }]);
-        assert!(out(vec![goes("n1")], &elsewhere).is_empty());
+        let elsewhere = |names: &[&str]| {
+            let workload = NamespacedWorkload { namespace: "shop".into(), workload: workload.clone() };
+            let mut ready = ReadyPods::default();
+            ready.extend(names.iter().map(|name| (workload.clone(), (*name).to_owned())));
+            ready
+        };
+        assert!(out(vec![goes("n1")], &elsewhere(&["a"])).is_empty());
+        let preempted = ["Deployment/web, preempted"];
+        assert_eq!(out_by(vec![], &elsewhere(&["a", "b"]), &["a", "b"]), preempted);
+        assert_eq!(out_by(vec![goes("n1")], &elsewhere(&["a"]), &["a"]), preempted);
+        assert!(out_by(vec![goes("n1")], &elsewhere(&["a", "b"]), &["a"]).is_empty(), "b stays");
+        assert_eq!(out_by(vec![goes("queued")], &none, &["p"]), preempted, "its own node is drained later");
         for kind in ["Job", "DaemonSet"] {
             assert!(out(vec![expected("n1", (kind, "x"), true, PodOutcome::Evicted)], &none).is_empty());
         }

@@ -25,7 +25,7 @@ pub struct UsedCapacity {
 pub(super) struct RunningPod {
     pub(super) pod: PodReference,
     pub(super) requested: Resources,
-    priority: i32,
+    pub(super) priority: i32,
 }
 
 /// A pod that fits only instead of others.
@@ -37,6 +37,8 @@ pub struct Preemption {
     pub node: String,
     /// The pods there that are preempted.
     pub preempted: Vec<PodReference>,
+    /// Those of them for which no node has the resources after that.
+    pub displaced: Vec<PodReference>,
 }
 
 impl UsedCapacity {

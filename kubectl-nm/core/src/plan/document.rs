@@ -97,7 +97,9 @@ fn capacity(estimate: &CapacityEstimate) -> Value {
     let CapacityEstimate { fit, nodes, schedulable, unplaced, preempting, left_out } = estimate;
     let preempting: Vec<Value> = preempting
         .iter()
-        .map(|Preemption { pod, node, preempted }| json!({"pod": pod, "node": node, "preempted": preempted}))
+        .map(|Preemption { pod, node, preempted, displaced }| {
+            json!({"pod": pod, "node": node, "preempted": preempted, "displaced": displaced})
+        })
         .collect();
     let unplaced: Vec<Value> = unplaced
         .iter()

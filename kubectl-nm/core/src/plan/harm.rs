@@ -2,25 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use nm_shared::PodReference;
 use nm_shared::api::status::BlockReason;
-use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
-use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::forecast::outage::WorkloadOutage;
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
-use nm_shared::{Grant, PodReference};
-use serde_json::{Value, json};
 
 use crate::leader::gap::LeaderGap;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::report::PlanReport;
-use crate::terminal::text::{Line, Style, counted, first_names};
+use crate::terminal::text::Line;
 
 /// How many lines of one kind of harm are shown.
 const MAX_LINES: usize = 5;
@@ -43,7 +41,7 @@ pub enum Harm {
     /// No pod of these workloads is Ready until a replacement is.
     NoReadyPod {
         /// The workloads.
-        workloads: Vec<NamespacedWorkload>,
+        workloads: Vec<WorkloadOutage>,
         /// Whether disruption budgets were read: those that were not may prevent it.
         budgets_known: bool,
     },
@@ -236,7 +234,7 @@ fn budget_of<'a>(expected: &PodForecast, forecast: &'a Forecast) -> Option<&'a B
 
 /// How long what blocks a pod lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasting {
+pub(super) enum Lasting {
     /// Until somebody changes it.
     Forever,
     /// Whoever refuses may allow it at another time, and a node may become Ready.
@@ -246,7 +244,7 @@ enum Lasting {
 }
 
 impl Lasting {
-    fn of(reason: BlockReason) -> Self {
+    pub(super) fn of(reason: BlockReason) -> Self {
         match reason {
             BlockReason::DisruptionBudget
             | BlockReason::MultipleDisruptionBudgets
@@ -344,155 +342,9 @@ pub fn lines(harms: &[Harm]) -> Vec<Line> {
     lines
 }
 
-impl Harm {
-    /// The harm in one line.
-    pub fn line(&self) -> Line {
-        let bad = |text: &str| Line::default().with(Style::Bad, text);
-        match self {
-            Self::NobodyLeads(gap) => bad(&gap.words()),
-            Self::NodeNotReady(node) => Line::new(format!("node/{node} "))
-                .with(Style::Bad, "is not Ready")
-                .and(": its pods do not leave until its kubelet reports"),
-            Self::EmptyDirData(pods) => {
-                let loses = if pods.len() == 1 { "loses its" } else { "lose their" };
-                let line = Line::new(counted(pods.len(), "pod")).and(" ");
-                line.with(Style::Bad, format!("{loses} emptyDir data"))
-                    .and(": ")
-                    .and(first_names(&texts(pods)))
-            }
-            Self::ClaimDeleted(claim) => claim.line(),
-            Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
-            Self::DeletedAfterRefusal { pods, seconds } => {
-                let refused = if pods.len() == 1 { "its eviction is" } else { "their evictions are" };
-                let line = Line::new(counted(pods.len(), "pod")).and(" ");
-                line.with(Style::Bad, format!("deleted after {seconds}s although {refused} refused"))
-                    .and(format!(": {}", first_names(&texts(pods))))
-            }
-            Self::DeletionDenied => bad("--delete-after has no effect").and(format!(
-                ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
-                Grant::PodDeletion
-            )),
-            Self::FailingJobs(failing) => failing.line(),
-            Self::NoReadyPod { workloads, budgets_known } => {
-                let names: Vec<String> = workloads.iter().map(workload).collect();
-                let unless = if *budgets_known { "" } else { ", unless a disruption budget prevents it" };
-                let line = bad("no Ready pod").and(format!(" until a replacement is Ready{unless}: "));
-                line.and(format!("{} ({})", counted(names.len(), "workload"), first_names(&names)))
-            }
-            Self::NoCapacity { unplaced: UnplacedPods { pods, reasons }, nodes } => {
-                let why = unsuitable(reasons, *nodes, pods.len() == 1);
-                bad("no capacity").and(" for ").and(format!("{} ({why})", first_names(&texts(pods))))
-            }
-            Self::Preemption(Preemption { pod, node, preempted }) => bad("fits only by preemption")
-                .and(format!(": {pod}, probably on {node} instead of {}", first_names(&texts(preempted)))),
-            Self::NoSchedulableNode(group) => {
-                bad("no schedulable node is left").and(format!(" in {}", group_name(group)))
-            }
-            Self::Finalizer { name, pods } => {
-                let line = bad(&format!("finalizer {name}"));
-                let whose = if pods.len() == 1 { "the object" } else { "the objects" };
-                line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
-            }
-            Self::NeverLeave { pods, count, message, .. } if *count < pods.len() => {
-                let verb = if *count == 1 { "leaves" } else { "leave" };
-                let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
-                let line = line.with(Style::Bad, format!("never {verb}"));
-                line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
-            }
-            Self::NeverLeave { pods, reason, message, .. } => {
-                let stays = Lasting::of(*reason) == Lasting::UntilAllowed;
-                let line = bad(if stays { "stays blocked: " } else { "never leaves: " });
-                line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
-            }
-            Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
-        }
-    }
-
-    /// The harm for programs.
-    pub(crate) fn document(&self) -> Value {
-        match self {
-            Self::NobodyLeads(gap) => json!({"harm": "NobodyLeads", "message": gap.words()}),
-            Self::NodeNotReady(node) => json!({"harm": "NodeNotReady", "node": node}),
-            Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
-            Self::ClaimDeleted(claim) => claim.document(),
-            Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
-            Self::DeletedAfterRefusal { pods, seconds } => {
-                json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})
-            }
-            Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
-            Self::FailingJobs(failing) => failing.document(),
-            Self::NoReadyPod { workloads, budgets_known } => {
-                let workloads: Vec<Value> = workloads
-                    .iter()
-                    .map(|NamespacedWorkload { namespace, workload }| {
-                        json!({"namespace": namespace, "kind": workload.kind, "name": workload.name})
-                    })
-                    .collect();
-                json!({"harm": "NoReadyPod", "workloads": workloads, "budgetsKnown": budgets_known})
-            }
-            Self::NoCapacity { unplaced, .. } => json!({"harm": "NoCapacity", "pods": unplaced.pods}),
-            Self::Preemption(Preemption { pod, node, preempted }) => {
-                json!({"harm": "Preemption", "pods": [pod], "node": node, "preempted": preempted})
-            }
-            Self::NoSchedulableNode(group) => {
-                let (of, name) = match group {
-                    NodeGroup::Cluster => ("Cluster", None),
-                    NodeGroup::Untainted => ("Untainted", None),
-                    NodeGroup::Zone(name) => ("Zone", Some(name)),
-                    NodeGroup::Pool(name) => ("Pool", Some(name)),
-                };
-                json!({"harm": "NoSchedulableNode", "of": of, "name": name})
-            }
-            Self::Finalizer { name, pods } => {
-                json!({"harm": "Finalizer", "pods": pods, "finalizer": name})
-            }
-            Self::NeverLeave { pods, count, reason, message } => {
-                json!({"harm": "NeverLeaves", "pods": pods, "count": count, "reason": reason, "message": message})
-            }
-            Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),
-        }
-    }
-}
-
-fn texts(pods: &[PodReference]) -> Vec<String> {
-    pods.iter().map(ToString::to_string).collect()
-}
-
-/// `2 pods: shop/a, shop/b`.
-fn named(pods: &[PodReference]) -> String {
-    format!("{}: {}", counted(pods.len(), "pod"), first_names(&texts(pods)))
-}
-
-fn workload(found: &NamespacedWorkload) -> String {
-    let NamespacedWorkload { namespace, workload } = found;
-    format!("{} {namespace}/{}", workload.kind, workload.name)
-}
-
-/// Why the other nodes do not suit one or several pods: `11 other nodes: 8 not selected by its nodeSelector or affinity, 3 full`.
-fn unsuitable(reasons: &BTreeMap<Unfit, usize>, nodes: usize, is_one_pod: bool) -> String {
-    let its = if is_one_pod { "its" } else { "their" };
-    let others = counted(nodes, "other node");
-    if reasons.len() == 1 && reasons.contains_key(&Unfit::NotSelected) {
-        let verb = if nodes == 1 { "does" } else { "do" };
-        return format!("{others} {verb} not match {its} nodeSelector or affinity");
-    }
-    let reason = |(why, nodes): (&Unfit, &usize)| match why {
-        Unfit::NotSelected => format!("{nodes} not selected by {its} nodeSelector or affinity"),
-        why => format!("{nodes} {why}"),
-    };
-    let reasons: Vec<String> = reasons.iter().map(reason).collect();
-    if reasons.is_empty() { others } else { format!("{others}: {}", reasons.join(", ")) }
-}
-
-fn group_name(group: &NodeGroup) -> String {
-    match group {
-        NodeGroup::Cluster => String::from("the cluster"),
-        NodeGroup::Untainted => String::from("the cluster, except nodes with taints"),
-        NodeGroup::Zone(name) => format!("zone {name}"),
-        NodeGroup::Pool(name) => format!("pool {name}"),
-    }
-}
-
+#[cfg(test)]
+#[path = "preemption_tests.rs"]
+mod preemption_tests;
 #[cfg(test)]
 #[path = "harm_tests.rs"]
 mod tests;

@@ -28,7 +28,7 @@ fn bare(name: &str) -> std::sync::Arc<k8s_openapi::api::core::v1::Pod> {
 /// A plan that harms nothing: another pod of the workload is Ready on another node.
 fn harmless() -> crate::plan::cluster_snapshot::ClusterSnapshot {
     let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &none())]);
-    let elsewhere = crate::plan::pods_elsewhere::ready_workload(&pod("db-1", &none()));
+    let elsewhere = crate::plan::pods_elsewhere::ready_pod(&pod("db-1", &none()));
     snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
     snapshot
 }
@@ -66,7 +66,7 @@ fn a_pod_that_fits_only_instead_of_others_is_a_harm() {
     pods.planned.insert("n1".into(), vec![sized("db-0", 100)]);
     pods.elsewhere.as_mut().unwrap().used.entry("n2".into()).or_default().add(&sized("low-0", 0));
     let report = report(&["n1"], None, snapshot, &[]);
-    let expected = "fits only by preemption: shop/db-0, probably on n2 instead of shop/low-0";
+    let expected = "fits only by preemption: shop/db-0, probably on n2 instead of shop/low-0, which then fits on no node";
     assert_eq!(shown(&report), [expected]);
     let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
     assert!(plan.iter().any(|line| line == expected) && report.lacks_capacity(), "{plan:?}");
@@ -341,7 +341,7 @@ fn the_selector_that_no_other_node_matches_is_said_to_be_the_pods() {
         let mut pinned = (*pod("db-0", &none())).clone();
         pinned.spec = serde_json::from_value(json!({"containers": [], "nodeSelector": labels})).unwrap();
         snapshot.pods.as_mut().unwrap().planned.insert("n1".into(), vec![pinned.into()]);
-        let elsewhere = crate::plan::pods_elsewhere::ready_workload(&pod("db-1", &none()));
+        let elsewhere = crate::plan::pods_elsewhere::ready_pod(&pod("db-1", &none()));
         snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
         shown(&report(&["n1"], None, snapshot, &[]))
     };

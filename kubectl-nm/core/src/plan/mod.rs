@@ -12,6 +12,7 @@ pub(crate) mod eviction_dry_run;
 mod failing_jobs;
 mod growing_budgets;
 pub mod harm;
+mod harm_wording;
 pub(crate) mod max_unavailable;
 mod outdated_budgets;
 pub mod planning;

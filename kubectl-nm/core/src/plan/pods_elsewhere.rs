@@ -17,7 +17,7 @@ use nm_shared::cluster::pod::{self, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::forecast::capacity::{self, PodToPlace};
-use nm_shared::forecast::outage::NamespacedWorkload;
+use nm_shared::forecast::outage::{NamespacedWorkload, ReadyPods};
 use nm_shared::forecast::preemption::UsedCapacity;
 
 use crate::client::cluster::Cluster;
@@ -48,8 +48,8 @@ const REVISION_LABELS: [&str; 2] = [TEMPLATE_HASH, "controller-revision-hash"];
 pub(crate) struct PodsElsewhere {
     /// What the pods use, by node. A node whose pods were not read counts as full.
     pub(crate) used: BTreeMap<String, UsedCapacity>,
-    /// The workloads that have Ready pods. Of those without pods on planned nodes, some may be missing.
-    pub(crate) ready: BTreeSet<NamespacedWorkload>,
+    /// The Ready pods of workloads. If only some pods were read, one of each workload that has pods on planned nodes.
+    pub(crate) ready: ReadyPods,
 }
 
 /// The pods on planned nodes.
@@ -57,7 +57,7 @@ pub(super) type PlannedPods<'a> = &'a [(&'a str, &'a [Arc<Pod>])];
 
 impl PodsElsewhere {
     pub(super) fn add(&mut self, node: &str, pod: &Pod) {
-        self.ready.extend(ready_workload(pod));
+        self.ready.extend(ready_pod(pod));
         self.add_used(node, pod);
     }
 
@@ -67,8 +67,8 @@ impl PodsElsewhere {
         }
     }
 
-    /// Reads what a plan of these nodes depends on; none if that takes more requests than `limit`, or if the pods do not
-    /// fit on a few nodes.
+    /// Reads what a plan of these nodes depends on; none if that takes more requests than `limit`, if the pods do not fit on a
+    /// few nodes, or if they preempt others, whose workloads matter then.
     pub(super) async fn read(
         planned: PlannedPods<'_>,
         nodes: Option<&[Node]>,
@@ -80,7 +80,7 @@ impl PodsElsewhere {
         let pods = || planned.iter().flat_map(|(_, pods)| pods.iter());
         let mut workloads: BTreeMap<NamespacedWorkload, &Pod> = BTreeMap::new();
         for pod in pods().filter(|pod| serves(pod)) {
-            if let Some(workload) = ready_workload(pod) {
+            if let Some((workload, _)) = ready_pod(pod) {
                 workloads.entry(workload).or_insert(pod);
             }
         }
@@ -105,7 +105,8 @@ impl PodsElsewhere {
         Ok(has_capacity.then_some(elsewhere))
     }
 
-    /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many.
+    /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many, or if some
+    /// pods fit only by preemption.
     async fn find_capacity(
         &mut self,
         to_place: &[PodToPlace<'_>],
@@ -119,6 +120,9 @@ impl PodsElsewhere {
             let unplaced = one_of_each_kind(to_place, &estimate);
             let could_take = |node: &&Node| unplaced.iter().any(|pod| fits_on_empty(pod, node));
             let next: Vec<&Node> = unread.iter().copied().filter(could_take).take(MAX_CONCURRENT).collect();
+            if next.is_empty() && !estimate.preempting.is_empty() {
+                return Ok(false);
+            }
             if next.is_empty() {
                 break;
             }
@@ -147,8 +151,8 @@ pub(super) async fn of_node(node: &str, cluster: &Cluster) -> Result<Vec<Pod>, E
     list_pages(&Api::all(cluster.client()), cluster, "list pods", on_node, Vec::push).await
 }
 
-/// The workload of a pod that is Ready and not terminating.
-pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
+/// The workload and the name of a pod that is Ready and not terminating.
+pub(crate) fn ready_pod(pod: &Pod) -> Option<(NamespacedWorkload, String)> {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let is_ready =
         conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
@@ -156,7 +160,8 @@ pub(crate) fn ready_workload(pod: &Pod) -> Option<NamespacedWorkload> {
         return None;
     }
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    Some(NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? })
+    let workload = NamespacedWorkload { namespace, workload: metadata::workload(&pod.metadata)? };
+    Some((workload, pod.metadata.name.clone().unwrap_or_default()))
 }
 
 fn controller(pod: &Pod) -> Option<&OwnerReference> {
@@ -168,7 +173,7 @@ fn serves(pod: &Pod) -> bool {
     controller(pod).is_some_and(|owner| owner.kind != "DaemonSet" && !metadata::is_of(owner, "batch", "Job"))
 }
 
-/// Which of these workloads have a Ready pod on another node. One of the pods of each is known.
+/// A Ready pod on another node of each of these workloads that has one. One of the pods of each is known.
 ///
 /// Most are found by the labels that the pods of a workload share. Labels may differ between its pods, as those of the primary
 /// of a database do, so the namespaces of the others are listed until each has a Ready pod.
@@ -176,13 +181,14 @@ async fn ready_elsewhere(
     workloads: &BTreeMap<NamespacedWorkload, &Pod>,
     is_planned: &HashSet<&str>,
     cluster: &Cluster,
-) -> Result<BTreeSet<NamespacedWorkload>, Error> {
+) -> Result<ReadyPods, Error> {
     let alike = async |(workload, pod): (&NamespacedWorkload, &&Pod)| {
         let wanted = BTreeSet::from([workload]);
         read_ready(&workload.namespace, alike(pod), &wanted, is_planned, cluster).await
     };
     let found = stream::iter(workloads).map(alike).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
-    let mut ready: BTreeSet<NamespacedWorkload> = found.into_iter().flatten().collect();
+    let mut ready = ReadyPods::default();
+    found.into_iter().for_each(|found| ready.add(found));
     let mut missing: BTreeMap<&str, BTreeSet<&NamespacedWorkload>> = BTreeMap::new();
     for workload in workloads.keys().filter(|workload| !ready.contains(workload)) {
         missing.entry(&workload.namespace).or_default().insert(workload);
@@ -191,7 +197,7 @@ async fn ready_elsewhere(
         read_ready(namespace, ListParams::default(), &wanted, is_planned, cluster).await
     };
     let found = stream::iter(missing).map(whole).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
-    ready.extend(found.into_iter().flatten());
+    found.into_iter().for_each(|found| ready.add(found));
     Ok(ready)
 }
 
@@ -203,22 +209,22 @@ fn alike(pod: &Pod) -> ListParams {
     ListParams::default().labels(&labels.join(",")).limit(FEW_PODS)
 }
 
-/// Lists pods until each of the wanted workloads has a Ready one on another node, and returns those that have.
+/// Lists pods until each of the wanted workloads has a Ready one on another node, and returns these.
 async fn read_ready(
     namespace: &str,
     selected: ListParams,
     wanted: &BTreeSet<&NamespacedWorkload>,
     is_planned: &HashSet<&str>,
     cluster: &Cluster,
-) -> Result<BTreeSet<NamespacedWorkload>, Error> {
+) -> Result<ReadyPods, Error> {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
-    let add = |found: &mut BTreeSet<NamespacedWorkload>, pod: Pod| {
+    let add = |found: &mut ReadyPods, pod: Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let is_elsewhere = node.is_some_and(|node| !is_planned.contains(node));
-        let workload = ready_workload(&pod).filter(|workload| is_elsewhere && wanted.contains(workload));
-        found.extend(workload);
+        found.extend(ready_pod(&pod).filter(|(workload, _)| is_elsewhere && wanted.contains(workload)));
     };
-    list_pages::until(&pods, cluster, "list pods", selected, add, |found| found.len() == wanted.len()).await
+    let are_all_found = |found: &ReadyPods| found.workloads() == wanted.len();
+    list_pages::until(&pods, cluster, "list pods", selected, add, are_all_found).await
 }
 
 /// Of the pods that were not placed on free resources, one of those with the same requirements.

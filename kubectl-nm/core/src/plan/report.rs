@@ -20,8 +20,8 @@ use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
-use nm_shared::forecast::outage::{self, NamespacedWorkload};
-use nm_shared::forecast::preemption::UsedCapacity;
+use nm_shared::forecast::outage::{self, WorkloadOutage};
+use nm_shared::forecast::preemption::{Preemption, UsedCapacity};
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
@@ -36,7 +36,7 @@ use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
-use crate::plan::pods_elsewhere::ready_workload;
+use crate::plan::pods_elsewhere::ready_pod;
 use crate::plan::returning_pods::{block_assigned, block_returning};
 use crate::plan::slow_pods::SlowPods;
 use crate::plan::volume_detach::DetachReport;
@@ -62,7 +62,7 @@ pub struct PlanReport {
     /// The nodes that are not Ready and have pods that should leave.
     pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
-    pub(crate) outages: Vec<NamespacedWorkload>,
+    pub(crate) outages: Vec<WorkloadOutage>,
     /// The Jobs that fail for good, by the seconds after the cordon, or none if that is at once; empty without access to Jobs or pods.
     pub(crate) failing_jobs: BTreeMap<Option<i64>, Vec<PodReference>>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
@@ -203,7 +203,10 @@ impl PlanReport {
             planned.iter().filter_map(|name| drain_of(name, requested, snapshot).warning()).collect();
         warnings.dedup();
         let emptied = emptied(&nodes, snapshot);
-        let outages = forecast.as_ref().map(|forecast| outages(&nodes, forecast, snapshot));
+        let preemptions = capacity.as_ref().map(|capacity| capacity.preempting.as_slice());
+        let outages = forecast
+            .as_ref()
+            .map(|forecast| outages(&nodes, forecast, snapshot, preemptions.unwrap_or_default()));
         let outages = outages.unwrap_or_default();
         let failing_jobs = forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
         let failing_jobs = failing_jobs.unwrap_or_default();
@@ -422,13 +425,14 @@ fn outages(
     planned: &[NodeReport],
     forecast: &Forecast,
     snapshot: &ClusterSnapshot,
-) -> Vec<NamespacedWorkload> {
+    preemptions: &[Preemption],
+) -> Vec<WorkloadOutage> {
     let Some(pods) = &snapshot.pods else { return Vec::new() };
     let Some(elsewhere) = &pods.elsewhere else { return Vec::new() };
     let mut ready = elsewhere.ready.clone();
     let others = pods.planned.iter().filter(|(name, _)| !planned.iter().any(|node| node.node == **name));
-    ready.extend(others.flat_map(|(_, pods)| pods).filter_map(|pod| ready_workload(pod)));
-    outage::without_ready_pod(forecast, |name| drains_at_once(planned, name), &ready)
+    ready.extend(others.flat_map(|(_, pods)| pods).filter_map(|pod| ready_pod(pod)));
+    outage::without_ready_pod(forecast, |name| drains_at_once(planned, name), &ready, preemptions)
 }
 
 fn local_volumes(expected: &PodForecast, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {

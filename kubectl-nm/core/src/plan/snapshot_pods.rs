@@ -161,7 +161,9 @@ mod tests {
 
     fn node(name: &str) -> Node {
         let status = json!({"allocatable": {"cpu": "4", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]});
-        serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
+        let labels = json!({"number": name.len().to_string()});
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "status": status}))
+            .unwrap()
     }
 
     /// A pod that uses three of the four CPUs of a node.
@@ -211,7 +213,7 @@ mod tests {
         let (pods, lists) =
             read(100_000, |asked| if asked < 9 { vec![pod("db-0", "n0")] } else { Vec::new() }).await;
         let elsewhere = pods.elsewhere.unwrap();
-        assert_eq!((pods.planned["n0"].len(), elsewhere.ready.len()), (1, 1));
+        assert_eq!((pods.planned["n0"].len(), elsewhere.ready.workloads()), (1, 1));
         // The count, the planned node, and two times eight nodes, of which the first are full.
         assert_eq!(lists, 18);
         let unread = elsewhere.used.values().filter(|used| used.requested.amount("pods") == 10_000).count();
@@ -226,6 +228,20 @@ mod tests {
         assert_eq!((lists, pods.elsewhere.unwrap().used.len()), (67, 99));
         let (pods, lists) = read(400, move |_| vec![pod("db-0", "n0"), pod("db-1", "n1")]).await;
         assert_eq!((lists, pods.planned["n0"].len(), pods.elsewhere.unwrap().used.len()), (2, 1, 1));
+    }
+
+    #[tokio::test]
+    async fn all_pods_are_listed_if_some_fit_only_by_preemption() {
+        let read_for = async |priority: i32| {
+            let mut planned = pod("db-0", "n0");
+            planned["spec"]["priority"] = json!(priority);
+            // Of the ten nodes with a name of two letters.
+            planned["spec"]["nodeSelector"] = json!({"number": "2"});
+            let full = move |asked| if asked == 0 { vec![planned.clone()] } else { vec![pod("db-1", "n1")] };
+            read(100_000, full).await.1
+        };
+        assert_eq!(read_for(0).await, 11, "the count, the planned node, and nine others");
+        assert_eq!(read_for(100).await, 12, "and all pods");
     }
 
     #[tokio::test]
@@ -245,6 +261,6 @@ mod tests {
         });
         let mut pods = SnapshotPods::read(&HashSet::from(["n0"]), &cluster).await.unwrap();
         pods.read_elsewhere(None, &Volumes::default(), &cluster).await.unwrap();
-        assert_eq!(pods.elsewhere.unwrap().ready.len(), 1);
+        assert_eq!(pods.elsewhere.unwrap().ready.workloads(), 1);
     }
 }
