@@ -19,6 +19,7 @@ use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, are_counted_later, first_causes, subject};
 use crate::explain::owner::owner_of;
+use crate::explain::preemption::were_preempted;
 use crate::explain::remedy::in_short;
 use crate::explain::unsatisfiable_budget::Apart;
 use crate::maintenance::{State, node, status};
@@ -273,7 +274,11 @@ impl Group<'_> {
         let pods: BTreeSet<String> =
             self.kept.iter().flat_map(|kept| &kept.pods).map(ToString::to_string).collect();
         Cause {
-            what: few_and_more(numbers, "budget").into_iter().chain(what).collect(),
+            what: few_and_more(numbers, "budget")
+                .into_iter()
+                .chain(what)
+                .chain(were_preempted(&self.subjects, facts))
+                .collect(),
             pods: pods.into_iter().collect(),
             refusals: self.kept.iter().fold(0, |sum: i32, kept| sum.saturating_add(kept.refusals)),
             unseen: self.unseen.iter().map(Unseen::sentence).collect(),

@@ -75,6 +75,8 @@ pub enum CommonGround {
     Outage(String),
     /// Why the replacements of workloads that are down are not Ready.
     Outages(Vec<FirstCause>),
+    /// Why the replacements of workloads that lack some pods are not Ready.
+    Lacking(Vec<FirstCause>),
     /// The roll in which the turn of the nodes has not come.
     Turn(String),
 }

@@ -71,6 +71,10 @@ pub struct ClusterFacts {
     pub ready_since: BTreeMap<String, Timestamp>,
     /// The workloads that have no ready pod since pods of theirs left these nodes.
     pub outages: BTreeMap<String, Vec<Outage>>,
+    /// The workloads that lack pods since pods of theirs left these nodes, and have ready ones.
+    pub lacking: BTreeMap<String, Vec<Outage>>,
+    /// The pods that the scheduler has preempted, as far as there are events.
+    pub preempted: Vec<PreemptedPod>,
     /// Why more workloads may be without a ready pod since pods of theirs left these nodes.
     pub outage_gaps: BTreeMap<String, BTreeSet<OutageGap>>,
     /// The Jobs that have failed for good since pods of theirs left these nodes.
@@ -194,20 +198,23 @@ pub struct IncompleteOwner {
     pub message: String,
 }
 
-/// A workload without a ready pod, and what is known of it.
+/// A workload without a ready pod, or with too few, and what is known of it.
 #[derive(Debug, Clone)]
 pub struct Outage {
     /// The workload, and what it shows.
     pub workload: Workload,
     /// The pods of it that left the node, or do.
     pub left: Vec<StoppedPod>,
+    /// The pods of it that were preempted for those that replace pods of the node.
+    pub preempted: Vec<PreemptedPod>,
     /// How many of these are still terminating.
     pub terminating: usize,
     /// When its last pod was stopped on any node since the drain started.
     pub last_stopped: Timestamp,
     /// Since when all pods that have been stopped since the drain started had been failing, if they already had before.
     pub failing_since: Option<Timestamp>,
-    /// The pods that it has now, none of which is Ready, without those that terminate.
+    /// The pods that it has now and that are not Ready, without those that terminate. If others are Ready, those that were
+    /// created since the drain began.
     pub pods: Vec<ReadPod>,
 }
 
@@ -221,6 +228,19 @@ pub struct StoppedPod {
     /// Its node.
     pub node: String,
     /// When the kubelet reported that last.
+    pub at: Timestamp,
+}
+
+/// A pod that the scheduler has terminated to place another one on its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreemptedPod {
+    /// The pod.
+    pub pod: PodReference,
+    /// Its uid.
+    pub uid: String,
+    /// The other one, of higher priority.
+    pub by: PodReference,
+    /// When it was preempted.
     pub at: Timestamp,
 }
 
@@ -270,8 +290,13 @@ impl ClusterFacts {
         let guarded = self.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
         let replacements = self.replacements.values().flatten().flatten();
         let of_rollouts = self.rollouts.values().flatten().flatten();
-        let of_outages = self.outages.values().flatten().flat_map(|outage| &outage.pods);
+        let of_outages = self.outages_and_lacking().flat_map(|outage| &outage.pods);
         guarded.chain(replacements.chain(of_rollouts).chain(of_outages).map(|read| &read.pod))
+    }
+
+    /// The workloads that lack pods since pods of theirs left nodes.
+    pub(super) fn outages_and_lacking(&self) -> impl Iterator<Item = &Outage> {
+        self.outages.values().chain(self.lacking.values()).flatten()
     }
 
     /// Facts of which only the nodes in maintenance are known.

@@ -82,7 +82,7 @@ pub fn causes(
     causes
 }
 
-/// The workloads that the drain has left without a ready pod, and the Jobs that have failed.
+/// The workloads that the drain has left without a ready pod, or with too few, and the Jobs that have failed.
 fn of_workloads(
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
@@ -90,6 +90,7 @@ fn of_workloads(
     now: Timestamp,
 ) -> Vec<Cause> {
     let mut causes = outage_causes::down(maintenance, facts, kubectl, now);
+    causes.extend(outage_causes::lacking(maintenance, facts, kubectl, now));
     causes.extend(failed_jobs::failed(maintenance, facts, kubectl));
     causes.extend(outage_causes::unknown(maintenance, facts, kubectl));
     causes

@@ -23,6 +23,7 @@ pub mod outage;
 pub mod outage_causes;
 pub mod owner;
 pub mod pending_claim;
+pub mod preemption;
 mod probe_delay;
 pub mod read_facts;
 pub mod read_outages;

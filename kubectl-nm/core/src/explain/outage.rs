@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod};
 use nm_shared::PodReference;
 
-use crate::explain::cluster_facts::{IncompleteOwner, Outage, ReadPod, StoppedPod, Workload};
+use crate::explain::cluster_facts::{IncompleteOwner, Outage, PreemptedPod, ReadPod, StoppedPod, Workload};
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
 
 /// A container that fails this soon after its start has not served.
@@ -188,47 +188,51 @@ impl Workload {
         self.wanted > 0 && self.ready == 0
     }
 
-    /// Whether it names a pod like this: its own, or that of its `ReplicaSet`.
-    fn names(&self, pod: &PodReference) -> bool {
-        let rest = pod.name.strip_prefix(self.owner.name()).and_then(|rest| rest.strip_prefix('-'));
-        let Some(rest) = rest.filter(|_| pod.namespace == self.namespace) else { return false };
-        match self.owner.kind() {
-            OwnerKind::StatefulSet => rest.parse::<u32>().is_ok(),
-            _ => rest
-                .split_once('-')
-                .is_some_and(|(hash, random)| !hash.is_empty() && random.len() == 5 && !random.contains('-')),
-        }
+    /// Whether fewer of its pods are Ready than it wants.
+    pub fn lacks_pods(&self) -> bool {
+        self.ready < self.wanted
     }
 
-    /// The pods of it that left the node after the drain started. None if it was unavailable before, or may have been.
-    /// `stopped`
-    /// are the pods of all nodes, and `pods` those that exist in its namespace; `warned` tells of a pod whether, and since when, it may
-    /// have been unready before it was stopped.
+    fn names(&self, pod: &PodReference) -> bool {
+        pod.namespace == self.namespace && self.owner.names(&pod.name)
+    }
+
+    /// What it lost when pods left the node after the drain started. None if it was unavailable before, or may have been. `stopped`
+    /// are the pods of all nodes, `preempted` those that the drain has preempted on others, and `pods` those that exist in its
+    /// namespace; `warned` tells of a pod whether, and since when, it may have been unready before it was stopped.
     pub fn outage(
         self,
         node: &str,
         began: Timestamp,
         stopped: &[StoppedPod],
+        preempted: &[PreemptedPod],
         pods: &[Pod],
         warned: impl Fn(&StoppedPod) -> Option<Unready>,
     ) -> Option<Outage> {
-        if !self.is_down() || self.unavailable_since.is_some_and(|since| since < began) {
+        if !self.lacks_pods() || self.unavailable_since.is_some_and(|since| since < began) {
             return None;
         }
         // A container that its kubelet starts again is stopped, too.
-        let is_there = |stopped: &StoppedPod| {
+        let is_there = |uid: &String| {
             pods.iter().any(|pod| {
-                pod.metadata.uid.as_ref() == Some(&stopped.uid) && pod.metadata.deletion_timestamp.is_none()
+                pod.metadata.uid.as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
             })
         };
         let of_drain =
-            || stopped.iter().filter(|pod| pod.at >= began && self.names(&pod.pod) && !is_there(pod));
-        let last_stopped = of_drain().map(|pod| pod.at).max()?;
+            || stopped.iter().filter(|pod| pod.at >= began && self.names(&pod.pod) && !is_there(&pod.uid));
+        let preempted: Vec<PreemptedPod> =
+            preempted.iter().filter(|pod| self.names(&pod.pod) && !is_there(&pod.uid)).cloned().collect();
+        let last_stopped = of_drain().map(|pod| pod.at).chain(preempted.iter().map(|pod| pod.at)).max()?;
         let mut left: Vec<StoppedPod> = of_drain().filter(|pod| pod.node == node).cloned().collect();
         left.sort_by(|a, b| (&a.uid, a.at).cmp(&(&b.uid, b.at)));
         left.dedup_by(|a, b| a.uid == b.uid);
-        let were_unready = || left.iter().all(|pod| warned(pod).is_some());
-        if left.is_empty() || (self.unavailable_since.is_none() && were_unready()) {
+        let is_lost =
+            |pod: &&StoppedPod| pod.node == node || preempted.iter().any(|lost| lost.uid == pod.uid);
+        let were_unready = || {
+            let mut lost = of_drain().filter(is_lost).peekable();
+            lost.peek().is_some() && lost.all(|pod| warned(pod).is_some())
+        };
+        if (left.is_empty() && preempted.is_empty()) || (self.unavailable_since.is_none() && were_unready()) {
             return None;
         }
         // The condition of one whose pods crash again and again may be newer: they are Ready for a moment each time.
@@ -244,7 +248,8 @@ impl Workload {
         };
         let pods: Vec<&Pod> = pods.iter().filter(is_own).collect();
         // The status of the workload may be older than its pods, and does not count those that still serve while they terminate.
-        if pods.iter().any(|pod| is_ready(pod)) {
+        let is_down = self.is_down();
+        if is_down && pods.iter().any(|pod| is_ready(pod)) {
             return None;
         }
         // Only a StatefulSet waits for a pod to terminate before it creates the replacement.
@@ -252,8 +257,11 @@ impl Workload {
         let (staying, leaving): (Vec<&Pod>, Vec<&Pod>) =
             pods.into_iter().partition(|pod| pod.metadata.deletion_timestamp.is_none());
         let pods = if staying.is_empty() && waits_for_pods { leaving } else { staying };
-        let pods = pods.into_iter().map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
-        Some(Outage { workload: self, left, terminating, last_stopped, failing_since, pods })
+        // Pods that were not Ready before the drain are not what it has lost.
+        let is_new = |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_none_or(|at| at.0 >= began);
+        let pods = pods.into_iter().filter(|pod| is_down || (!is_ready(pod) && is_new(pod)));
+        let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
+        Some(Outage { workload: self, left, preempted, terminating, last_stopped, failing_since, pods })
     }
 }
 
@@ -315,7 +323,8 @@ mod tests {
             "deletionTimestamp": time(6)}});
         let found = |pods: &[Value]| {
             let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
-            let outage = set().outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &pods, |_| None).unwrap();
+            let outage =
+                set().outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &[], &pods, |_| None).unwrap();
             (outage.left.len(), outage.terminating)
         };
         assert_eq!((found(&[pod]), found(&[])), ((1, 1), (1, 0)));
@@ -324,7 +333,7 @@ mod tests {
     fn left(workload: Workload, stopped: &[StoppedPod], pods: &[Value], was_unready: bool) -> Option<usize> {
         let pods: Vec<Pod> = pods.iter().cloned().map(parse).collect();
         let outage =
-            workload.outage("n1", time(4), stopped, &pods, |_| was_unready.then(Unready::default))?;
+            workload.outage("n1", time(4), stopped, &[], &pods, |_| was_unready.then(Unready::default))?;
         Some(outage.left.len())
     }
 
@@ -332,7 +341,8 @@ mod tests {
     fn a_workload_is_down_by_the_drain_only_if_its_pods_left_the_node_and_it_was_available_before() {
         let both = [stopped("web-6c4-bcdfg", "n1", 5), stopped("web-6c4-bcdfh", "n1", 5)];
         assert_eq!(left(deployment(2, 0, 5), &both, &[], false), Some(2));
-        assert_eq!(left(deployment(2, 1, 5), &both, &[], false), None, "a pod is Ready");
+        assert_eq!(left(deployment(2, 1, 5), &both, &[], false), Some(2), "it lacks one");
+        assert_eq!(left(deployment(2, 2, 5), &both, &[], false), None, "all are Ready");
         assert_eq!(left(deployment(0, 0, 5), &both, &[], false), None, "it is scaled to 0");
         assert_eq!(left(deployment(2, 0, 3), &both, &[], false), None, "it was unavailable before");
         for (other, why) in [
@@ -346,6 +356,24 @@ mod tests {
     }
 
     #[test]
+    fn of_a_workload_that_lacks_pods_those_count_that_were_created_since_the_drain_began() {
+        let pod = |name: &str, created: u32, ready: &str| {
+            parse::<Pod>(
+                json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": time(created),
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "cart", "uid": "u",
+                    "controller": true}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+            )
+        };
+        let cart = Workload { wanted: 3, ready: 1, ..set() };
+        let pods = [pod("cart-0", 5, "False"), pod("cart-1", 2, "False"), pod("cart-2", 2, "True")];
+        let outage = cart.outage("n1", time(4), &[stopped("cart-0", "n1", 5)], &[], &pods, |_| None).unwrap();
+        let names: Vec<Option<&str>> =
+            outage.pods.iter().map(|read| read.pod.metadata.name.as_deref()).collect();
+        assert_eq!(names, [Some("cart-0")]);
+    }
+
+    #[test]
     fn a_workload_whose_pods_crashed_before_the_drain_was_down_before() {
         let both = [stopped("web-6c4-bcdfg", "n1", 5), stopped("web-6c4-bcdfh", "n1", 5)];
         let outage = |crashes: [Option<u32>; 2]| {
@@ -353,7 +381,7 @@ mod tests {
                 let minute = crashes[usize::from(pod.uid.ends_with('h'))]?;
                 Some(Unready { crashes: Some(time(minute)) })
             };
-            let outage = deployment(2, 0, 6).outage("n1", time(4), &both, &[], warned).unwrap();
+            let outage = deployment(2, 0, 6).outage("n1", time(4), &both, &[], &[], warned).unwrap();
             (outage.failing_since, outage.since())
         };
         assert_eq!(
@@ -373,7 +401,8 @@ mod tests {
         let left = vec![stopped("web-6c4-bcdfg", "n1", 5)];
         let pods = pods.iter().map(read).collect();
         let workload = deployment(1, 0, 30);
-        Outage { workload, left, terminating: 0, last_stopped: time(5), failing_since: None, pods }.since()
+        let (preempted, last_stopped) = (Vec::new(), time(5));
+        Outage { workload, left, preempted, terminating: 0, last_stopped, failing_since: None, pods }.since()
     }
 
     #[test]
@@ -417,7 +446,7 @@ mod tests {
     #[test]
     fn a_workload_whose_pod_moved_to_another_node_is_down_since_it_was_stopped_there() {
         let stopped = [stopped("cart-0", "n1", 5), stopped("cart-0", "n2", 9)];
-        let outage = set().outage("n1", time(4), &stopped, &[], |_| None).unwrap();
+        let outage = set().outage("n1", time(4), &stopped, &[], &[], |_| None).unwrap();
         assert_eq!((outage.left.len(), outage.since()), (1, time(9)));
     }
 
@@ -448,7 +477,7 @@ mod tests {
         assert_eq!(left(set(), &one, &[pod("cart-0", "True")], false), None);
         assert_eq!(left(set(), &one, &[pod("cart-0", "False")], false), Some(1));
         let terminating = [parse(pod("cart-0", "False"))];
-        let outage = set().outage("n1", time(4), &one, &terminating, |_| None).unwrap();
+        let outage = set().outage("n1", time(4), &one, &[], &terminating, |_| None).unwrap();
         assert_eq!(outage.pods.len(), 1, "the StatefulSet waits for it");
     }
 

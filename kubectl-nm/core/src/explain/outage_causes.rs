@@ -1,4 +1,4 @@
-//! The causes that concern workloads without a ready pod, of which pods left the node.
+//! The causes that concern workloads that lack ready pods, of which pods left the node or were preempted by replacements.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,10 @@ use nm_shared::NodeMaintenance;
 
 use crate::explain::cause::{Cause, CommonGround, Outlook, few};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
-use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
+use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, PreemptedPod, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
 use crate::explain::lasting_outages::USUAL_REPLACEMENT;
+use crate::explain::preemption::preempted_by;
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{MAX_NAMES, counted, first_names};
@@ -24,10 +25,37 @@ pub(super) fn down(
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
-    let outages = facts.outages.get(node(maintenance)).map(Vec::as_slice).unwrap_or_default();
+    let outages = facts.outages.get(node(maintenance)).into_iter().flatten();
+    grouped(outages.map(|outage| Group::of(outage, facts, now)), maintenance, facts, kubectl, now)
+}
+
+/// The workloads with ready pods that lack some of which the replacements do not become Ready by themselves.
+pub(super) fn lacking(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let lacking = facts.lacking.get(node(maintenance)).into_iter().flatten();
+    let mut groups: Vec<Group<'_>> = lacking.map(|outage| Group::of(outage, facts, now)).collect();
+    groups.retain(|group| group.ends.first().is_some_and(|end| !passes(end)) && !group.may_only_start(now));
+    grouped(groups, maintenance, facts, kubectl, now)
+}
+
+fn passes(end: &ChainEnd) -> bool {
+    matches!(&end.cause, FirstCause::OtherPods(obstacle) if obstacle.passes())
+}
+
+/// Those whose replacements are not Ready for the same reasons together.
+fn grouped<'a>(
+    all: impl IntoIterator<Item = Group<'a>>,
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for outage in outages {
-        let group = Group::of(outage, facts, now);
+    for group in all {
         let causes = group.causes();
         let is_alike = |known: &&mut Group<'_>| {
             !causes.is_empty()
@@ -134,6 +162,9 @@ pub fn summary(facts: &ClusterFacts, now: Timestamp) -> Vec<OutageLine<'_>> {
 
 fn is_down(outage: &Outage) -> String {
     let workload = &outage.workload;
+    if !workload.is_down() {
+        return format!("{} has {} of {} pods ready", workload.reference(), workload.ready, workload.wanted);
+    }
     let why = match workload.existing {
         ..=0 => String::from("it has no pod"),
         1 => String::from("its 1 pod is not ready"),
@@ -169,9 +200,22 @@ impl<'a> Group<'a> {
         self.outages.iter().all(is_recent) && !self.ends.iter().any(|end| end.cause.is_stuck())
     }
 
+    /// Whose pods it is about.
+    fn these(&self) -> &'static str {
+        if self.outages.len() == 1 { "this workload" } else { "these workloads" }
+    }
+
+    /// Which of its pods were preempted, if any were.
+    fn preempted(&self, node: &str) -> Option<String> {
+        let preempted: Vec<&PreemptedPod> =
+            self.outages.iter().flat_map(|outage| &outage.preempted).collect();
+        let words = || preempted_by(self.these(), preempted.iter().copied());
+        (!preempted.is_empty()).then(|| format!("{}, in place of pods that left {node}.", words()))
+    }
+
     /// That so many of its pods left the node, of which some are still terminating.
     fn leaving(&self, all: usize, terminating: usize, node: &str) -> String {
-        let these = if self.outages.len() == 1 { "this workload" } else { "these workloads" };
+        let these = self.these();
         let are = if terminating == 1 { "is" } else { "are" };
         match all.saturating_sub(terminating) {
             0 => format!("{} of {these} {are} terminating on {node}.", counted(terminating, "pod")),
@@ -215,13 +259,18 @@ impl<'a> Group<'a> {
         let left: BTreeSet<&str> =
             self.outages.iter().flat_map(|outage| &outage.left).map(|pod| pod.uid.as_str()).collect();
         let terminating: usize = self.outages.iter().map(|outage| outage.terminating).sum();
-        let of_workload = self.leaving(left.len(), terminating, node(maintenance));
-        let down: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
+        let of_workload =
+            (!left.is_empty()).then(|| self.leaving(left.len(), terminating, node(maintenance)));
+        let are_down_all = self.outages.iter().all(|outage| outage.workload.is_down());
+        let names: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
         let is_down = match self.outages.as_slice() {
             [only] => format!("{}.", is_down(only)),
-            _ => are_down(&down),
+            _ if are_down_all => are_down(&names),
+            _ => format!("{} have too few ready pods.", first_names(&names)),
         };
-        let mut what = vec![is_down.clone(), of_workload];
+        let mut what = vec![is_down.clone()];
+        what.extend(of_workload);
+        what.extend(self.preempted(node(maintenance)));
         what.extend(self.failing_since().map(|since| failed_before(left.len(), since)));
         let mut first: Option<Told> = None;
         let mut unseen = Vec::new();
@@ -253,11 +302,11 @@ impl<'a> Group<'a> {
             };
             commands = few(self.outages.iter().map(describe));
         }
-        commands.extend(command_for_more(&down, kubectl));
-        let common = if self.ends.is_empty() {
-            CommonGround::Outage(is_down)
-        } else {
-            CommonGround::Outages(self.causes())
+        commands.extend(command_for_more(&names, kubectl));
+        let common = match (are_down_all, self.ends.is_empty()) {
+            (true, true) => CommonGround::Outage(is_down),
+            (true, false) => CommonGround::Outages(self.causes()),
+            (false, _) => CommonGround::Lacking(self.causes()),
         };
         Cause {
             what,
@@ -267,7 +316,7 @@ impl<'a> Group<'a> {
             outlook: Outlook::of(passes),
             common: Some(common),
             is_outage: true,
-            down,
+            down: if are_down_all { names } else { Vec::new() },
             ..Cause::of_times(self.outages.iter().map(|outage| outage.since()))
         }
     }

@@ -119,6 +119,19 @@ impl Owner {
         self.text.get(self.kind.word().len() + 1..).unwrap_or_default()
     }
 
+    /// Whether a pod of this name is its own, or that of its `ReplicaSet`.
+    pub fn names(&self, pod: &str) -> bool {
+        let Some(rest) = pod.strip_prefix(self.name()).and_then(|rest| rest.strip_prefix('-')) else {
+            return false;
+        };
+        match self.kind {
+            OwnerKind::StatefulSet => rest.parse::<u32>().is_ok(),
+            _ => rest
+                .split_once('-')
+                .is_some_and(|(hash, random)| !hash.is_empty() && random.len() == 5 && !random.contains('-')),
+        }
+    }
+
     /// As people see it: `sts/cart`.
     pub fn text(&self) -> &str {
         &self.text

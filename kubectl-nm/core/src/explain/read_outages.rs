@@ -1,5 +1,5 @@
-//! Reads which workloads have no ready pod since pods of theirs left nodes in maintenance, and why that is not known of all of
-//! them: what may not be read, what a limit cuts off, and pods whose events have expired.
+//! Reads which workloads have no ready pod since pods of theirs left nodes in maintenance, or were preempted by replacements, and
+//! why that is not known of all of them: what may not be read, what a limit cuts off, and pods whose events have expired.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,10 +16,11 @@ use nm_shared::NodeMaintenance;
 use crate::client::cluster::Cluster;
 use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, list, page};
 use crate::explain::cluster_facts::{
-    ClusterFacts, FailedJob, Outage, OutageGap, StoppedPod, Unseen, Workload,
+    ClusterFacts, FailedJob, Outage, OutageGap, PreemptedPod, StoppedPod, Unseen, Workload,
 };
 use crate::explain::obstacle::PodWarning;
 use crate::explain::outage::Unready;
+use crate::explain::preemption;
 use crate::explain::read_facts::{is_unschedulable, read_nodes};
 use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
@@ -54,17 +55,19 @@ const MAX_REPEAT: SignedDuration = SignedDuration::from_mins(6);
 /// For how long API servers keep events by default.
 const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Adds the outages of the workloads whose pods left the nodes of these maintenances, and why they may not be all.
+/// Adds the outages of the workloads whose pods left the nodes of these maintenances, those that lack some pods since such a drain
+/// has ended, and why they may not be all.
 pub async fn add<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
     cluster: &Cluster,
     now: Timestamp,
 ) {
-    let Seen { drained, stopped, is_complete } = add_seen(facts, explained, cluster).await;
+    let Seen { drained, stopped, is_complete } = add_lacking(facts, explained, true, cluster).await;
     add_warnings(facts, cluster).await;
-    let mut replacements = facts.outages.values().flatten().flat_map(|outage| &outage.pods);
-    if replacements.any(|read| is_unschedulable(&read.pod)) {
+    let is_unscheduled = |outage: &Outage| outage.pods.iter().any(|read| is_unschedulable(&read.pod));
+    let are_nodes_needed = facts.outages_and_lacking().any(is_unscheduled);
+    if are_nodes_needed {
         read_nodes(cluster, facts).await;
     }
     add_failed_jobs(facts, &drained, &stopped, cluster).await;
@@ -76,14 +79,14 @@ pub async fn add<'a>(
 
 /// Adds the warnings about the first replacements of each workload. The same pods replace those of several nodes.
 async fn add_warnings(facts: &mut ClusterFacts, cluster: &Cluster) {
-    let replacements =
-        facts.outages.values().flatten().flat_map(|outage| outage.pods.iter().take(MAX_DETAILS));
+    let replacements = facts.outages_and_lacking().flat_map(|outage| outage.pods.iter().take(MAX_DETAILS));
     let pods: BTreeMap<Option<String>, Pod> =
         replacements.map(|read| (read.pod.metadata.uid.clone(), read.pod.clone())).collect();
     let read = async |(uid, pod): (Option<String>, Pod)| (uid, warnings_about(cluster, &pod).await);
     let read = stream::iter(pods).map(read).buffer_unordered(MAX_CONCURRENT);
     let known: BTreeMap<Option<String>, Vec<PodWarning>> = read.collect().await;
-    for replacement in facts.outages.values_mut().flatten().flat_map(|outage| &mut outage.pods) {
+    let all = facts.outages.values_mut().chain(facts.lacking.values_mut()).flatten();
+    for replacement in all.flat_map(|outage| &mut outage.pods) {
         if let Some(warnings) = known.get(&replacement.pod.metadata.uid) {
             replacement.warnings.clone_from(warnings);
         }
@@ -101,10 +104,29 @@ pub struct Seen<'a> {
     is_complete: bool,
 }
 
+/// A drain, as far as it matters to workloads.
+struct Drain {
+    began: Timestamp,
+    /// Whether it is over, so that workloads with too few ready pods matter as well.
+    is_over: bool,
+    /// The pods that were preempted for those that replace pods of the node.
+    preempted: Vec<PreemptedPod>,
+}
+
 /// Adds the outages of which there are still events.
 pub async fn add_seen<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
+    cluster: &Cluster,
+) {
+    add_lacking(facts, explained, false, cluster).await;
+}
+
+/// The same, and workloads with too few ready pods if they are wanted.
+async fn add_lacking<'a>(
+    facts: &mut ClusterFacts,
+    explained: impl IntoIterator<Item = &'a NodeMaintenance>,
+    is_each_wanted: bool,
     cluster: &Cluster,
 ) -> Seen<'a> {
     let drained: BTreeMap<&str, (Timestamp, &NodeMaintenance)> = explained
@@ -113,17 +135,13 @@ pub async fn add_seen<'a>(
         .filter(|object| State::of(object) != State::Stopping || kept_by_roll(object).is_some())
         .filter_map(|object| Some((node(object), (cordoned_since(object)?, object))))
         .collect();
-    let drains: BTreeMap<&str, Timestamp> =
-        drained.iter().map(|(node, (began, _))| (*node, *began)).collect();
-    if drains.is_empty() {
+    if drained.is_empty() {
         return Seen::default();
     }
     let mut gaps = BTreeSet::new();
-    let all: Api<Event> = Api::all(cluster.client());
-    let killing = ListParams::default().fields("reason=Killing").limit(MAX_EVENTS);
-    let read = page(cluster, &all, "list events", killing).await;
-    let is_complete = matches!(read, Ok((_, false)));
-    let found = match read {
+    let (stopping, preempting) = tokio::join!(events_of(cluster, "Killing"), events_of(cluster, "Preempted"));
+    let is_complete = matches!(stopping, Ok((_, false)));
+    let [stopping, preempting] = [stopping, preempting].map(|read| match read {
         Ok((events, is_cut)) => {
             gaps.extend(is_cut.then_some(OutageGap::MoreEvents(MAX_EVENTS)));
             events
@@ -132,11 +150,21 @@ pub async fn add_seen<'a>(
             gaps.insert(OutageGap::Unseen(unseen));
             Vec::new()
         }
+    });
+    let everywhere: Vec<StoppedPod> = stopping.iter().filter_map(StoppedPod::of).collect();
+    facts.preempted = preempting.iter().filter_map(PreemptedPod::of).collect();
+    let drain = |(node, (began, object)): (&&'a str, &(Timestamp, &NodeMaintenance))| {
+        let preempted = preemption::of_drain(node, *began, &everywhere, &facts.preempted);
+        let is_over = is_each_wanted && State::of(object) == State::Drained;
+        (*node, Drain { began: *began, is_over, preempted })
     };
-    let is_of_drain = |pod: &StoppedPod| drains.get(pod.node.as_str()).is_some_and(|began| pod.at >= *began);
-    let everywhere: Vec<StoppedPod> = found.iter().filter_map(StoppedPod::of).collect();
+    let drains: BTreeMap<&str, Drain> = drained.iter().map(drain).collect();
+    let is_of_drain =
+        |pod: &StoppedPod| drains.get(pod.node.as_str()).is_some_and(|drain| pod.at >= drain.began);
     let stopped: Vec<StoppedPod> = everywhere.iter().filter(|pod| is_of_drain(pod)).cloned().collect();
-    let namespaces: BTreeSet<&str> = stopped.iter().map(|pod| pod.pod.namespace.as_str()).collect();
+    let preempted = drains.values().flat_map(|drain| &drain.preempted).map(|pod| &pod.pod);
+    let namespaces: BTreeSet<&str> =
+        stopped.iter().map(|pod| &pod.pod).chain(preempted).map(|pod| pod.namespace.as_str()).collect();
     let more = namespaces.len().saturating_sub(MAX_NAMESPACES);
     gaps.extend((more > 0).then_some(OutageGap::MoreNamespaces(more)));
     let read = namespaces.into_iter().take(MAX_NAMESPACES).map(async |namespace| {
@@ -149,7 +177,9 @@ pub async fn add_seen<'a>(
             Ok((outages, are_warnings_cut)) => {
                 gaps.extend(are_warnings_cut);
                 for (node, outage) in outages {
-                    facts.outages.entry(node).or_default().push(outage);
+                    let kind =
+                        if outage.workload.is_down() { &mut facts.outages } else { &mut facts.lacking };
+                    kind.entry(node).or_default().push(outage);
                 }
             }
             Err(unseen) => gaps.extend([OutageGap::Unseen(unseen)]),
@@ -277,8 +307,21 @@ async fn workloads_down(cluster: &Cluster) -> Result<Vec<Workload>, Unseen> {
     Ok(workloads.filter(Workload::is_down).collect())
 }
 
+/// Up to [`MAX_EVENTS`] events of the cluster with this reason, and whether there are more.
+async fn events_of(cluster: &Cluster, reason: &str) -> Result<(Vec<Event>, bool), Unseen> {
+    let all: Api<Event> = Api::all(cluster.client());
+    let which = ListParams::default().fields(&format!("reason={reason}")).limit(MAX_EVENTS);
+    page(cluster, &all, "list events", which).await
+}
+
 /// The workloads of a namespace without a ready pod.
 pub(super) async fn down_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Workload>, Unseen> {
+    let lacking = lacking_in(cluster, namespace).await?;
+    Ok(lacking.into_iter().filter(Workload::is_down).collect())
+}
+
+/// The workloads of a namespace with too few ready pods.
+async fn lacking_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Workload>, Unseen> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), namespace);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), namespace);
     let (deployments, sets) = tokio::join!(
@@ -287,7 +330,7 @@ pub(super) async fn down_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Wo
     );
     let (deployments, sets) = (deployments?, sets?);
     let workloads = deployments.iter().map(Workload::from).chain(sets.iter().map(Workload::from));
-    Ok(workloads.filter(Workload::is_down).collect())
+    Ok(workloads.filter(Workload::lacks_pods).collect())
 }
 
 /// Outages, each with its node, and the gap if not all warnings of the namespace were read.
@@ -297,20 +340,24 @@ async fn of_namespace(
     cluster: &Cluster,
     namespace: &str,
     stopped: &[StoppedPod],
-    drains: &BTreeMap<&str, Timestamp>,
+    drains: &BTreeMap<&str, Drain>,
 ) -> Result<OfNamespace, Unseen> {
-    let down = down_in(cluster, namespace).await?;
-    if down.is_empty() {
+    let mut lacking = lacking_in(cluster, namespace).await?;
+    let is_one_over = drains.values().any(|drain| drain.is_over);
+    lacking.retain(|workload| is_one_over || workload.is_down());
+    if lacking.is_empty() {
         return Ok((Vec::new(), None));
     }
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let pods = list(cluster, &pods, "list pods", ListParams::default().limit(MAX_PODS)).await?;
     let (warned, are_cut) = warned_before(cluster, namespace, stopped).await;
     let mut outages = Vec::new();
-    for workload in down {
-        for (node, began) in drains {
+    for workload in lacking {
+        for (node, Drain { began, preempted, .. }) in
+            drains.iter().filter(|(_, drain)| drain.is_over || workload.is_down())
+        {
             let warned = |pod: &StoppedPod| warned.get(&pod.uid).copied();
-            let outage = workload.clone().outage(node, *began, stopped, &pods, warned);
+            let outage = workload.clone().outage(node, *began, stopped, preempted, &pods, warned);
             outages.extend(outage.map(|outage| ((*node).to_owned(), outage)));
         }
     }
@@ -353,82 +400,5 @@ fn may_be_unbroken(event: &Event) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::testing::fake_server::{cluster, failure};
-    use crate::testing::objects::{running, with_status};
-
-    fn list_of(items: &Value, more: &str) -> (u16, Value) {
-        (200, json!({"kind": "List", "metadata": {"continue": more}, "items": items}))
-    }
-
-    #[tokio::test]
-    async fn the_warnings_from_shortly_before_a_pod_was_stopped_show_since_when_it_had_been_failing() {
-        let warning = |pod: &str, reason: &str, minutes: [u32; 2], count: i32| {
-            let [first, last] = minutes.map(|minute| format!("2026-01-02T03:{minute:02}:00Z"));
-            json!({"metadata": {"name": "w"}, "type": "Warning", "reason": reason, "firstTimestamp": first, "lastTimestamp": last,
-                "count": count,
-                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": pod}})
-        };
-        let warnings = json!([
-            warning("crashes", "BackOff", [10, 29], 20),
-            warning("crashes", "Unhealthy", [5, 29], 20),
-            warning("crashes-again", "BackOff", [5, 29], 3),
-            warning("crashes-now", "BackOff", [29, 29], 1),
-            warning("probes", "Unhealthy", [5, 29], 20),
-            warning("recovered", "BackOff", [5, 15], 20),
-            warning("fails-since", "BackOff", [31, 32], 5),
-        ]);
-        let (cluster, _) = cluster(move |_, _| list_of(&warnings, ""));
-        let names =
-            ["crashes", "crashes-again", "crashes-now", "probes", "recovered", "fails-since", "serves"];
-        let stopped = names.map(|name| StoppedPod {
-            pod: nm_shared::PodReference { namespace: "shop".into(), name: name.into() },
-            uid: name.into(),
-            node: "n1".into(),
-            at: "2026-01-02T03:30:00Z".parse().unwrap(),
-        });
-        let (warned, is_cut) = warned_before(&cluster, "shop", &stopped).await;
-        let at = |time: &str| time.parse().ok();
-        let expected = [
-            ("crashes", at("2026-01-02T03:10:00Z")),
-            ("crashes-again", None),
-            ("crashes-now", at("2026-01-02T03:29:00Z")),
-            ("probes", None),
-        ];
-        assert_eq!(warned, expected.map(|(pod, crashes)| (pod.to_owned(), Unready { crashes })).into());
-        assert!(!is_cut);
-    }
-
-    #[tokio::test]
-    async fn jobs_that_were_not_read_are_a_gap_where_a_drain_evicted_pods_of_jobs() {
-        let gaps = async |jobs: (u16, Value), of_jobs: i32| {
-            let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
-                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "batch-x7k2p", "uid": "u"},
-                "lastTimestamp": "2026-01-02T03:04:10Z"}]);
-            let (cluster, _) = cluster(move |_, path| match path {
-                "/api/v1/events" => list_of(&killing, ""),
-                "/apis/batch/v1/namespaces/shop/jobs" => jobs.clone(),
-                _ => list_of(&json!([]), ""),
-            });
-            let mut status = running(1, &[]);
-            status["podCounts"] = json!({"gone": 1});
-            status["departedPods"] = json!({"ofJobs": of_jobs});
-            status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
-                "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
-            let mut facts = ClusterFacts::default();
-            let now = "2026-01-02T03:05:00Z".parse().unwrap();
-            Box::pin(add(&mut facts, [&with_status("n1", status)], &cluster, now)).await;
-            facts.outage_gaps.remove("n1").unwrap_or_default()
-        };
-        let denied = || failure(403, "Forbidden", "no");
-        let forbidden = OutageGap::Unseen(Unseen::Forbidden("list jobs.batch".into()));
-        assert_eq!(gaps(denied(), 1).await, [forbidden].into());
-        assert_eq!(gaps(denied(), 0).await, [].into(), "no pod of a Job left");
-        let more = OutageGap::MoreJobs { namespace: "shop".into(), limit: MAX_JOBS };
-        assert_eq!(gaps(list_of(&json!([]), "token"), 1).await, [more].into());
-        assert_eq!(gaps(list_of(&json!([]), ""), 1).await, [].into());
-    }
-}
+#[path = "read_outages_tests.rs"]
+mod tests;

@@ -23,6 +23,7 @@ mod beyond_the_table;
 mod claims;
 mod many_nodes;
 mod nodes;
+mod preemption;
 mod returning;
 mod rolls;
 mod spread;

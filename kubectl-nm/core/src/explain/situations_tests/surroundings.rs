@@ -11,7 +11,7 @@ use crate::explain::outage_causes::summary;
 
 const BEGAN: &str = "2026-01-02T03:04:05Z";
 
-fn drained() -> NodeMaintenance {
+pub(super) fn drained() -> NodeMaintenance {
     let condition = |type_: &str| {
         json!({"type": type_, "status": "True", "reason": type_, "message": "",
         "lastTransitionTime": BEGAN})
@@ -37,6 +37,7 @@ pub(super) fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> Cluste
     let outage = Outage {
         workload: Workload::from(&parse::<Deployment>(&object)),
         left: vec![left("web-6c4-bcdfg"), left("web-6c4-bcdfh")],
+        preempted: Vec::new(),
         terminating: 0,
         last_stopped: left("web-6c4-bcdfg").at,
         failing_since: None,

@@ -1,0 +1,129 @@
+//! Workloads that lack pods since a drain, in small clusters.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::fake_server::{cluster, failure};
+use crate::testing::objects::{running, with_status};
+
+fn list_of(items: &Value, more: &str) -> (u16, Value) {
+    (200, json!({"kind": "List", "metadata": {"continue": more}, "items": items}))
+}
+
+#[tokio::test]
+async fn the_warnings_from_shortly_before_a_pod_was_stopped_show_since_when_it_had_been_failing() {
+    let warning = |pod: &str, reason: &str, minutes: [u32; 2], count: i32| {
+        let [first, last] = minutes.map(|minute| format!("2026-01-02T03:{minute:02}:00Z"));
+        json!({"metadata": {"name": "w"}, "type": "Warning", "reason": reason, "firstTimestamp": first, "lastTimestamp": last,
+            "count": count,
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": pod}})
+    };
+    let warnings = json!([
+        warning("crashes", "BackOff", [10, 29], 20),
+        warning("crashes", "Unhealthy", [5, 29], 20),
+        warning("crashes-again", "BackOff", [5, 29], 3),
+        warning("crashes-now", "BackOff", [29, 29], 1),
+        warning("probes", "Unhealthy", [5, 29], 20),
+        warning("recovered", "BackOff", [5, 15], 20),
+        warning("fails-since", "BackOff", [31, 32], 5),
+    ]);
+    let (cluster, _) = cluster(move |_, _| list_of(&warnings, ""));
+    let names = ["crashes", "crashes-again", "crashes-now", "probes", "recovered", "fails-since", "serves"];
+    let stopped = names.map(|name| StoppedPod {
+        pod: nm_shared::PodReference { namespace: "shop".into(), name: name.into() },
+        uid: name.into(),
+        node: "n1".into(),
+        at: "2026-01-02T03:30:00Z".parse().unwrap(),
+    });
+    let (warned, is_cut) = warned_before(&cluster, "shop", &stopped).await;
+    let at = |time: &str| time.parse().ok();
+    let expected = [
+        ("crashes", at("2026-01-02T03:10:00Z")),
+        ("crashes-again", None),
+        ("crashes-now", at("2026-01-02T03:29:00Z")),
+        ("probes", None),
+    ];
+    assert_eq!(warned, expected.map(|(pod, crashes)| (pod.to_owned(), Unready { crashes })).into());
+    assert!(!is_cut);
+}
+
+#[tokio::test]
+async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_outage_of_the_drain() {
+    let event = |reason: &str, pod: &str, time: &str, more: Value| {
+        let mut event = json!({"metadata": {"name": "e"}, "reason": reason,
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": format!("uid-{pod}")}});
+        event["source"] = more["source"].clone();
+        event["related"] = more["related"].clone();
+        event[if reason == "Killing" { "lastTimestamp" } else { "eventTime" }] = json!(time);
+        event
+    };
+    let killing =
+        |pod: &str, node: &str, time: &str| event("Killing", pod, time, json!({"source": {"host": node}}));
+    let preempted = |by: &str| {
+        let by = json!({"kind": "Pod", "namespace": "shop", "name": by, "uid": by});
+        event("Preempted", "low-6c4-bcdfg", "2026-01-02T03:04:20.000000Z", json!({"related": by}))
+    };
+    let outages = async |preemptor: &str| {
+        let stopped = json!([
+            killing("high-6c4-bcdfh", "n1", "2026-01-02T03:04:10Z"),
+            killing("low-6c4-bcdfg", "n2", "2026-01-02T03:04:21Z"),
+        ]);
+        let preempted = json!([preempted(preemptor)]);
+        let low = json!({"metadata": {"name": "low", "namespace": "shop"}, "spec": {"replicas": 1},
+            "status": {"replicas": 1, "readyReplicas": 0, "conditions": [{"type": "Available", "status": "False",
+                "lastTransitionTime": "2026-01-02T03:04:21Z"}]}});
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/events" => list_of(
+                &[stopped.as_array(), preempted.as_array()]
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .cloned()
+                    .collect(),
+                "",
+            ),
+            "/apis/apps/v1/namespaces/shop/deployments" => list_of(&json!([low]), ""),
+            _ => list_of(&json!([]), ""),
+        });
+        let mut status = running(1, &[]);
+        status["podCounts"] = json!({"gone": 1});
+        status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut facts = ClusterFacts::default();
+        add_seen(&mut facts, [&with_status("n1", status)], &cluster).await;
+        let outages = facts.outages.remove("n1").unwrap_or_default();
+        outages.iter().map(|outage| outage.workload.reference()).collect::<Vec<_>>()
+    };
+    assert_eq!(outages("high-6c4-xyz12").await, ["shop/deploy/low"]);
+    assert_eq!(outages("other-6c4-xyz12").await, [""; 0], "no pod like it left the node");
+}
+
+#[tokio::test]
+async fn jobs_that_were_not_read_are_a_gap_where_a_drain_evicted_pods_of_jobs() {
+    let gaps = async |jobs: (u16, Value), of_jobs: i32| {
+        let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "batch-x7k2p", "uid": "u"},
+            "lastTimestamp": "2026-01-02T03:04:10Z"}]);
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/events" => list_of(&killing, ""),
+            "/apis/batch/v1/namespaces/shop/jobs" => jobs.clone(),
+            _ => list_of(&json!([]), ""),
+        });
+        let mut status = running(1, &[]);
+        status["podCounts"] = json!({"gone": 1});
+        status["departedPods"] = json!({"ofJobs": of_jobs});
+        status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut facts = ClusterFacts::default();
+        let now = "2026-01-02T03:05:00Z".parse().unwrap();
+        Box::pin(add(&mut facts, [&with_status("n1", status)], &cluster, now)).await;
+        facts.outage_gaps.remove("n1").unwrap_or_default()
+    };
+    let denied = || failure(403, "Forbidden", "no");
+    let forbidden = OutageGap::Unseen(Unseen::Forbidden("list jobs.batch".into()));
+    assert_eq!(gaps(denied(), 1).await, [forbidden].into());
+    assert_eq!(gaps(denied(), 0).await, [].into(), "no pod of a Job left");
+    let more = OutageGap::MoreJobs { namespace: "shop".into(), limit: MAX_JOBS };
+    assert_eq!(gaps(list_of(&json!([]), "token"), 1).await, [more].into());
+    assert_eq!(gaps(list_of(&json!([]), ""), 1).await, [].into());
+}
