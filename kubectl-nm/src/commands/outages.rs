@@ -1,4 +1,4 @@
-//! The workloads that drains left without a ready pod, at the end of a wait. While nodes drain, `explain` finds them: it takes
+//! The workloads that drains left without a ready pod, at the end of a wait, and those that lack pods after a roll. While nodes drain, `explain` finds them: it takes
 //! several requests, and a pod that is being replaced is nothing to report with each change.
 
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use nm_core::terminal::command_context::explain_command;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
+use nm_roll::record::{Roll, RollNode, RollRecord};
 use nm_shared::NodeMaintenance;
 use tokio::time::timeout;
 
@@ -32,6 +33,24 @@ pub(super) async fn report_settled(
 ) {
     if let Some((tracker, exit)) = settled {
         report(&tracker, exit, cluster, out).await;
+    }
+}
+
+/// Names the workloads that lack ready pods at the end of a roll because replacements have preempted some: the roll itself checks only
+/// those of which pods were on its nodes. The exit code does not depend on it.
+pub(super) async fn report_preempted(roll: &Roll, record: &RollRecord, cluster: &Cluster, out: &mut Output) {
+    let Some(began) = record.began else { return };
+    let read = read_outages::preempted_since(roll.nodes.iter().map(RollNode::node), began, cluster);
+    let Ok(lost) = timeout(MAX_WAIT, Box::pin(read)).await else { return };
+    for (workload, preempted) in lost.iter().take(MAX_OUTAGES) {
+        out.message(
+            &Line::default().with(Style::Bad, outage_causes::lost_by_preemption(workload, preempted)),
+        );
+    }
+    let more = lost.len().saturating_sub(MAX_OUTAGES);
+    if more > 0 {
+        let workloads = counted(more, "more workload");
+        out.message(&Line::new(format!("and {workloads} that lack ready pods because some were preempted")));
     }
 }
 

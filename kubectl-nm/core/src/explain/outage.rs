@@ -193,7 +193,7 @@ impl Workload {
         self.ready < self.wanted
     }
 
-    fn names(&self, pod: &PodReference) -> bool {
+    pub(super) fn names(&self, pod: &PodReference) -> bool {
         pod.namespace == self.namespace && self.owner.names(&pod.name)
     }
 
@@ -248,8 +248,8 @@ impl Workload {
         };
         let pods: Vec<&Pod> = pods.iter().filter(is_own).collect();
         // The status of the workload may be older than its pods, and does not count those that still serve while they terminate.
-        let is_down = self.is_down();
-        if is_down && pods.iter().any(|pod| is_ready(pod)) {
+        let has_none = self.is_down();
+        if has_none && pods.iter().any(|pod| is_ready(pod)) {
             return None;
         }
         // Only a StatefulSet waits for a pod to terminate before it creates the replacement.
@@ -259,7 +259,7 @@ impl Workload {
         let pods = if staying.is_empty() && waits_for_pods { leaving } else { staying };
         // Pods that were not Ready before the drain are not what it has lost.
         let is_new = |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_none_or(|at| at.0 >= began);
-        let pods = pods.into_iter().filter(|pod| is_down || (!is_ready(pod) && is_new(pod)));
+        let pods = pods.into_iter().filter(|pod| has_none || (!is_ready(pod) && is_new(pod)));
         let pods = pods.map(|pod| ReadPod { pod: pod.clone(), warnings: Vec::new() }).collect();
         Some(Outage { workload: self, left, preempted, terminating, last_stopped, failing_since, pods })
     }

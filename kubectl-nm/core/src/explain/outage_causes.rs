@@ -152,7 +152,7 @@ pub fn summary(facts: &ClusterFacts, now: Timestamp) -> Vec<OutageLine<'_>> {
                 Some(_) => "; the pods that left had been failing before the drain",
                 None => "",
             };
-            format!("{}{before}", is_down(outage))
+            format!("{}{before}", is_down(&outage.workload))
         };
         OutageLine { node, words, may_only_start }
     };
@@ -160,8 +160,12 @@ pub fn summary(facts: &ClusterFacts, now: Timestamp) -> Vec<OutageLine<'_>> {
     all.flat_map(|(node, outages)| outages.iter().map(move |outage| line(node, outage))).collect()
 }
 
-fn is_down(outage: &Outage) -> String {
-    let workload = &outage.workload;
+/// `shop/deploy/low has 2 of 4 pods ready; 2 pods of it were preempted by shop/high-6f-a`.
+pub fn lost_by_preemption(workload: &Workload, preempted: &[PreemptedPod]) -> String {
+    format!("{}; {}", is_down(workload), preempted_by("it", preempted))
+}
+
+fn is_down(workload: &Workload) -> String {
     if !workload.is_down() {
         return format!("{} has {} of {} pods ready", workload.reference(), workload.ready, workload.wanted);
     }
@@ -264,7 +268,7 @@ impl<'a> Group<'a> {
         let are_down_all = self.outages.iter().all(|outage| outage.workload.is_down());
         let names: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
         let is_down = match self.outages.as_slice() {
-            [only] => format!("{}.", is_down(only)),
+            [only] => format!("{}.", is_down(&only.workload)),
             _ if are_down_all => are_down(&names),
             _ => format!("{} have too few ready pods.", first_names(&names)),
         };

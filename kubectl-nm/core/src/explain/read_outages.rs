@@ -307,6 +307,30 @@ async fn workloads_down(cluster: &Cluster) -> Result<Vec<Workload>, Unseen> {
     Ok(workloads.filter(Workload::is_down).collect())
 }
 
+/// The workloads that lack ready pods, of which pods have been preempted for those that replace pods of these nodes since then, as
+/// far as the user may see it.
+pub async fn preempted_since<'a>(
+    nodes: impl IntoIterator<Item = &'a str>,
+    began: Timestamp,
+    cluster: &Cluster,
+) -> Vec<(Workload, Vec<PreemptedPod>)> {
+    let read = tokio::join!(events_of(cluster, "Killing"), events_of(cluster, "Preempted"));
+    let (Ok((stopped, _)), Ok((preempted, _))) = read else { return Vec::new() };
+    let stopped: Vec<StoppedPod> = stopped.iter().filter_map(StoppedPod::of).collect();
+    let preempted: Vec<PreemptedPod> = preempted.iter().filter_map(PreemptedPod::of).collect();
+    let of_node = |node| preemption::of_drain(node, began, &stopped, &preempted);
+    let preempted: Vec<PreemptedPod> = nodes.into_iter().flat_map(of_node).collect();
+    let namespaces: BTreeSet<&str> = preempted.iter().map(|lost| lost.pod.namespace.as_str()).collect();
+    let read = namespaces.into_iter().take(MAX_NAMESPACES).map(|namespace| lacking_in(cluster, namespace));
+    let lacking = join_all(read).await.into_iter().filter_map(Result::ok).flatten();
+    let with_preempted = |workload: Workload| {
+        let lost: Vec<PreemptedPod> =
+            preempted.iter().filter(|lost| workload.names(&lost.pod)).cloned().collect();
+        (!lost.is_empty()).then_some((workload, lost))
+    };
+    lacking.filter_map(with_preempted).collect()
+}
+
 /// Up to [`MAX_EVENTS`] events of the cluster with this reason, and whether there are more.
 async fn events_of(cluster: &Cluster, reason: &str) -> Result<(Vec<Event>, bool), Unseen> {
     let all: Api<Event> = Api::all(cluster.client());

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::explain::outage_causes::lost_by_preemption;
 use crate::testing::fake_server::{cluster, failure};
 use crate::testing::objects::{running, with_status};
 
@@ -63,39 +64,46 @@ async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_
         let by = json!({"kind": "Pod", "namespace": "shop", "name": by, "uid": by});
         event("Preempted", "low-6c4-bcdfg", "2026-01-02T03:04:20.000000Z", json!({"related": by}))
     };
-    let outages = async |preemptor: &str| {
-        let stopped = json!([
+    let with_preemptor = |preemptor: &str| {
+        let events = json!([
             killing("high-6c4-bcdfh", "n1", "2026-01-02T03:04:10Z"),
             killing("low-6c4-bcdfg", "n2", "2026-01-02T03:04:21Z"),
+            preempted(preemptor),
         ]);
-        let preempted = json!([preempted(preemptor)]);
         let low = json!({"metadata": {"name": "low", "namespace": "shop"}, "spec": {"replicas": 1},
             "status": {"replicas": 1, "readyReplicas": 0, "conditions": [{"type": "Available", "status": "False",
                 "lastTransitionTime": "2026-01-02T03:04:21Z"}]}});
         let (cluster, _) = cluster(move |_, path| match path {
-            "/api/v1/events" => list_of(
-                &[stopped.as_array(), preempted.as_array()]
-                    .into_iter()
-                    .flatten()
-                    .flatten()
-                    .cloned()
-                    .collect(),
-                "",
-            ),
+            "/api/v1/events" => list_of(&events, ""),
             "/apis/apps/v1/namespaces/shop/deployments" => list_of(&json!([low]), ""),
             _ => list_of(&json!([]), ""),
         });
+        cluster
+    };
+    let began = "2026-01-02T03:04:05Z";
+    let outages = async |preemptor: &str| {
         let mut status = running(1, &[]);
         status["podCounts"] = json!({"gone": 1});
         status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
-            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+            "message": "", "lastTransitionTime": began}]);
         let mut facts = ClusterFacts::default();
-        add_seen(&mut facts, [&with_status("n1", status)], &cluster).await;
+        let (object, cluster) = (with_status("n1", status), with_preemptor(preemptor));
+        Box::pin(add_seen(&mut facts, [&object], &cluster)).await;
         let outages = facts.outages.remove("n1").unwrap_or_default();
         outages.iter().map(|outage| outage.workload.reference()).collect::<Vec<_>>()
     };
     assert_eq!(outages("high-6c4-xyz12").await, ["shop/deploy/low"]);
     assert_eq!(outages("other-6c4-xyz12").await, [""; 0], "no pod like it left the node");
+    let after_a_roll = async |nodes: &[&str], preemptor: &str| {
+        let nodes = nodes.iter().copied();
+        let lost = preempted_since(nodes, began.parse().unwrap(), &with_preemptor(preemptor)).await;
+        lost.iter().map(|(workload, lost)| lost_by_preemption(workload, lost)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        after_a_roll(&["n1", "n3"], "high-6c4-xyz12").await,
+        ["shop/deploy/low is down: its 1 pod is not ready; 1 pod of it was preempted by shop/high-6c4-xyz12"]
+    );
+    assert_eq!(after_a_roll(&["n3"], "high-6c4-xyz12").await, [""; 0], "not a node of the roll");
 }
 
 #[tokio::test]

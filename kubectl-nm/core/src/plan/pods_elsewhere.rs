@@ -188,7 +188,9 @@ async fn ready_elsewhere(
     };
     let found = stream::iter(workloads).map(alike).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
     let mut ready = ReadyPods::default();
-    found.into_iter().for_each(|found| ready.add(found));
+    for found in found {
+        ready.add(found);
+    }
     let mut missing: BTreeMap<&str, BTreeSet<&NamespacedWorkload>> = BTreeMap::new();
     for workload in workloads.keys().filter(|workload| !ready.contains(workload)) {
         missing.entry(&workload.namespace).or_default().insert(workload);
@@ -197,7 +199,9 @@ async fn ready_elsewhere(
         read_ready(namespace, ListParams::default(), &wanted, is_planned, cluster).await
     };
     let found = stream::iter(missing).map(whole).buffered(MAX_CONCURRENT).try_collect::<Vec<_>>().await?;
-    found.into_iter().for_each(|found| ready.add(found));
+    for found in found {
+        ready.add(found);
+    }
     Ok(ready)
 }
 

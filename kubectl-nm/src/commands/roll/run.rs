@@ -25,6 +25,7 @@ use nm_roll::view::RollReporter;
 use nm_roll::window::Windows;
 
 use super::args::OutputArgs;
+use crate::commands::outages;
 
 /// This program, as the runner of a roll.
 pub(super) fn this_runner() -> Runner {
@@ -118,12 +119,7 @@ pub(super) async fn run(
             out.hint(&format!("{continues} once this is fixed"));
             return Err(error);
         }
-        Ok(RollEnd::Done(record)) => {
-            for line in summary(roll, &record) {
-                out.message(&line);
-            }
-            if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
-        }
+        Ok(RollEnd::Done(record)) => report_done(roll, &record, cluster, out).await,
         Ok(RollEnd::Halted(halt, begun)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             report_unfinished(&unfinished, runner.left(), out);
@@ -177,6 +173,20 @@ pub(super) async fn run(
             Exit::Lost
         }
     })
+}
+
+/// Reports what a roll has done, and what it left.
+pub(super) async fn report_done(
+    roll: &Roll,
+    record: &RollRecord,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Exit {
+    for line in summary(roll, record) {
+        out.message(&line);
+    }
+    outages::report_preempted(roll, record, cluster, out).await;
+    if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
 }
 
 /// Reports when nodes may start.

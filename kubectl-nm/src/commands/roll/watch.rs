@@ -13,7 +13,7 @@ use nm_roll::view::RollReporter;
 use nm_roll::viewer;
 
 use super::args::WatchArgs;
-use super::run::{dashboard, summary, this_runner};
+use super::run::{dashboard, report_done, this_runner};
 
 pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let name = args.roll.name.as_str();
@@ -32,12 +32,7 @@ pub(super) async fn run(args: &WatchArgs, cluster: &Cluster, out: &mut Output) -
     Ok(match ended? {
         None => Exit::Interrupted,
         Some(RollEnd::Left | RollEnd::TakenOver(_)) => Exit::Done,
-        Some(RollEnd::Done(record)) => {
-            for line in summary(&roll, &record) {
-                out.message(&line);
-            }
-            if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
-        }
+        Some(RollEnd::Done(record)) => report_done(&roll, &record, cluster, out).await,
         Some(RollEnd::Halted(halt, _)) => {
             out.error(format!("roll {name} halted: {}", halt.message));
             out.hint(&format!("`kubectl nm roll resume {name}` continues it"));
