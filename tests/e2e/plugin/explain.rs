@@ -1,7 +1,8 @@
 //! `kubectl nm explain`: what blocks a node, and what to do about it.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::cluster::leader_lease;
@@ -132,6 +133,42 @@ async fn a_workload_that_a_drain_leaves_without_a_ready_pod_is_reported_and_bloc
         format!("    kubectl nm stop {node}"),
     ];
     assert!(is_down.iter().all(|wanted| said.lines().any(|line| line == wanted)), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_a_drain_leaves_with_too_few_ready_pods_is_reported() {
+    let why = "the pods have to be too large for one of its nodes together";
+    let Some(cluster) = Cluster::sandbox_or_skip(2, why).await else { return };
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let all = nodes.list(&ListParams::default()).await.unwrap().items;
+    let status = all[0].status.clone().unwrap();
+    let cpu = &status.allocatable.unwrap()["cpu"].0;
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = Workload::new(&cluster, "part").await;
+    let mut spec = pod_spec();
+    // As much as a node has, if nothing else requests any.
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    workload.deployment_of("web", 2, &spec).await;
+    let node = all[0].name_any();
+    start(&cluster, &node, &node).await;
+    until_drained(&cluster, &node).await;
+    // The event of the kubelet and the status of the Deployment follow.
+    let reported = async {
+        loop {
+            let said = plugin(&cluster, &["explain"]).await.ok();
+            if said.stdout.contains(" of 2 pods ready.") {
+                return said.stdout;
+            }
+        }
+    };
+    let said = in_time("explain reports the workload", reported).await;
+    let namespace = workload.namespace();
+    let lacks = [
+        format!("{namespace}/deploy/web has 1 of 2 pods ready."),
+        format!("1 pod of this workload left {node} during the drain."),
+        format!("    kubectl nm stop {node}"),
+    ];
+    assert!(lacks.iter().all(|wanted| said.lines().any(|line| line == wanted)), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,11 +122,11 @@ pub async fn add_seen<'a>(
     add_lacking(facts, explained, false, cluster).await;
 }
 
-/// The same, and workloads with too few ready pods if they are wanted.
+/// The same; `with_lacking`: and workloads with too few ready pods, of drains that are over.
 async fn add_lacking<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
-    is_each_wanted: bool,
+    with_lacking: bool,
     cluster: &Cluster,
 ) -> Seen<'a> {
     let drained: BTreeMap<&str, (Timestamp, &NodeMaintenance)> = explained
@@ -155,7 +155,7 @@ async fn add_lacking<'a>(
     facts.preempted = preempting.iter().filter_map(PreemptedPod::of).collect();
     let drain = |(node, (began, object)): (&&'a str, &(Timestamp, &NodeMaintenance))| {
         let preempted = preemption::of_drain(node, *began, &everywhere, &facts.preempted);
-        let is_over = is_each_wanted && State::of(object) == State::Drained;
+        let is_over = with_lacking && State::of(object) == State::Drained;
         (*node, Drain { began: *began, is_over, preempted })
     };
     let drains: BTreeMap<&str, Drain> = drained.iter().map(drain).collect();
