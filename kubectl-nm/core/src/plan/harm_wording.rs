@@ -136,11 +136,12 @@ fn named(pods: &[PodReference]) -> String {
     format!("{}: {}", counted(pods.len(), "pod"), first_names(&texts(pods)))
 }
 
-/// `Deployment shop/web`, `Deployment shop/low, preempted by shop/high-6f-a`.
+/// `Deployment shop/web`, `Deployment shop/low, probably preempted by shop/high-6f-a`.
 fn workload(found: &WorkloadOutage) -> String {
     let WorkloadOutage { workload: NamespacedWorkload { namespace, workload }, preempted_by } = found;
     let by: Vec<String> = preempted_by.iter().map(ToString::to_string).collect();
-    let by = if by.is_empty() { String::new() } else { format!(", preempted by {}", first_names(&by)) };
+    let by =
+        if by.is_empty() { String::new() } else { format!(", probably preempted by {}", first_names(&by)) };
     format!("{} {namespace}/{}{by}", workload.kind, workload.name)
 }
 

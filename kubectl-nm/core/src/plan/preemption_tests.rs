@@ -42,7 +42,7 @@ fn a_workload_all_of_whose_ready_pods_are_preempted_is_said_to_have_none() {
     let low = |name: &str, cpu: u32| sized("low", name, cpu, 0);
     let down = |by: &str| {
         format!(
-            "no Ready pod until a replacement is Ready: 1 workload (Deployment shop/low, preempted by {by})"
+            "no Ready pod until a replacement is Ready: 1 workload (Deployment shop/low, probably preempted by {by})"
         )
     };
     let fits = "fits only by preemption: shop/high-6f-a, probably on n2 instead of shop/low-6f-a";
