@@ -140,11 +140,10 @@ async fn a_drain_that_times_out_halts() {
     // Without more time, nothing has changed, and the roll says what has to.
     let same = plugin(&cluster, &["roll", "resume", "expires", "--run", "true"]).await;
     assert_eq!(same.code, Some(3), "{same:?}");
-    assert!(same.stderr.contains("`kubectl nm roll resume expires --timeout 1h --run true`"), "{same:?}");
     let node = message.split_whitespace().nth(4).unwrap();
     let continues = format!(
-        "hint: `kubectl nm roll resume expires --run true` continues (add --skip {node} to continue without this \
-         node, which returns it to service as it is); `kubectl nm roll abort expires --yes` aborts the roll"
+        "hint: `kubectl nm roll resume expires --timeout 1h --run true` continues the drain for up to another hour (add --skip \
+         {node} to continue without this node, which returns it to service as it is); `kubectl nm roll abort expires --yes` aborts the roll"
     );
     assert!(same.stderr.contains(&continues), "{same:?}");
     for node in &nodes[..2] {
