@@ -8,6 +8,7 @@ use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod;
 use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::Budgets;
+use crate::forecast::budget_forecast::BudgetForecast;
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 
 impl PodForecast {
@@ -23,6 +24,13 @@ impl PodForecast {
 }
 
 impl Forecast {
+    /// Whether a pod is deleted unless its budget, which allows no eviction now, allows that of the pod before (`deleteAfterSeconds`).
+    pub fn is_deleted_unless_allowed(&self, expected: &PodForecast) -> bool {
+        let PodOutcome::WaitsForBudget(budget) = &expected.fate else { return false };
+        let allows_none = |guard: &BudgetForecast| guard.budget == *budget && guard.now == 0;
+        expected.deleted_after.is_some() && self.budgets.iter().any(allows_none)
+    }
+
     /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further
     /// evictions. Pods that are replaced elsewhere are assumed to be evicted first.
     pub fn hold_back(&mut self, unplaced: &BTreeSet<PodReference>, budgets: &Budgets) {

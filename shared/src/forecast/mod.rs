@@ -40,7 +40,7 @@ use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 use crate::forecast::budget_forecast::BudgetForecast;
 
 /// What is added to the refusal of a budget that lacks pods which do not become Ready.
-const STUCK: &str = "; of its pods that are not Ready, too many do not become Ready by themselves";
+pub const STUCK: &str = "; of its pods that are not Ready, too many do not become Ready by themselves";
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]

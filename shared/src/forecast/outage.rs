@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
+use crate::api::status::BlockReason;
 use crate::cluster::pod;
 use crate::forecast::preemption::Preemption;
 use crate::forecast::{Forecast, PodOutcome};
@@ -78,7 +79,8 @@ pub fn without_ready_pod(
         let namespace = pod::names(&expected.pod).namespace.to_owned();
         let Some(workload) = pod::workload(&expected.pod).filter(serves) else { continue };
         let preemptor = preemptors.get(&pod::reference(&expected.pod));
-        let leaves = drains_now(&expected.node) && leaves_unreplaced(&expected.fate);
+        let is_deleted = forecast.is_deleted_unless_allowed(expected);
+        let leaves = drains_now(&expected.node) && (is_deleted || leaves_unreplaced(&expected.fate));
         let loss = losses.entry(NamespacedWorkload { namespace, workload }).or_default();
         loss.stays |= !leaves && preemptor.is_none();
         loss.is_caused |= expected.fate != PodOutcome::Terminating;
@@ -123,14 +125,15 @@ fn serves(workload: &WorkloadReference) -> bool {
 fn leaves_unreplaced(outcome: &PodOutcome) -> bool {
     match outcome {
         PodOutcome::Evicted | PodOutcome::Deleted(_) | PodOutcome::Terminating => true,
+        // It was evicted, and starts again on the node.
+        PodOutcome::Blocked(blocker) => blocker.reason == BlockReason::KeepsReturning,
         // The drain does not cause the deletion of a namespace.
         PodOutcome::DeletedWithNamespace
         | PodOutcome::Stays(_)
         | PodOutcome::Migrated
         | PodOutcome::Completes(_)
         | PodOutcome::Surges(_)
-        | PodOutcome::WaitsForBudget(_)
-        | PodOutcome::Blocked(_) => false,
+        | PodOutcome::WaitsForBudget(_) => false,
     }
 }
 
@@ -142,7 +145,9 @@ mod tests {
 
     use super::*;
     use crate::cluster::disruption_budget::BudgetKey;
+    use crate::drain::blocker::Blocker;
     use crate::forecast::PodForecast;
+    use crate::forecast::budget_forecast::BudgetForecast;
 
     fn expected(node: &str, owner: (&str, &str), ready: bool, fate: PodOutcome) -> PodForecast {
         let status = if ready { "True" } else { "False" };
@@ -188,6 +193,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_deleted_before_its_budget_may_allow_its_eviction_is_lost() {
+        let key = || BudgetKey { namespace: "shop".into(), name: "b".into() };
+        for (now, after, is_out) in [(0, Some(20), true), (1, Some(20), false), (0, None, false)] {
+            let mut waits = expected("n1", ("StatefulSet", "quo"), true, PodOutcome::WaitsForBudget(key()));
+            waits.deleted_after = after;
+            let guard = BudgetForecast {
+                budget: key(),
+                pods: 1,
+                now,
+                at_most: 1,
+                rounds: Some(1),
+                short_of: 0,
+                lacks_stuck: false,
+            };
+            let forecast = Forecast { pods: vec![waits], budgets: vec![guard], ..Forecast::default() };
+            let out = without_ready_pod(&forecast, |_| true, &ReadyPods::default(), &[]);
+            assert_eq!(!out.is_empty(), is_out, "{now} {after:?}");
+        }
+    }
+
+    #[test]
     fn a_workload_is_out_if_nothing_of_it_is_ready_meanwhile() {
         let web = ("ReplicaSet", "web-6f");
         let later = || PodOutcome::WaitsForBudget(BudgetKey { namespace: "shop".into(), name: "b".into() });
@@ -211,6 +237,11 @@ mod tests {
             let expected: &[&str] = if is_out { &["Deployment/web"] } else { &[] };
             assert_eq!(out(pods, &none), expected, "{what}");
         }
+        let returns = PodOutcome::Blocked(Blocker::new(
+            BlockReason::KeepsReturning,
+            "it returns to the node".to_owned(),
+        ));
+        assert_eq!(out(vec![expected("n1", web, true, returns)], &none), ["Deployment/web"]);
         let workload = pod::workload(&goes("n1").pod).unwrap();
         let elsewhere = |names: &[&str]| {
             let workload = NamespacedWorkload { namespace: "shop".into(), workload: workload.clone() };

@@ -6,7 +6,7 @@ use nm_shared::PodReference;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
-use nm_shared::drain::plan::Warning;
+use nm_shared::drain::plan::{StayReason, Warning};
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::WorkloadOutage;
@@ -15,6 +15,7 @@ use nm_shared::forecast::schedulable::NodeGroup;
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
 
 use crate::leader::gap::LeaderGap;
+use crate::maintenance::ROLL_LABEL;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::report::PlanReport;
@@ -60,7 +61,11 @@ pub enum Harm {
         pods: Vec<PodReference>,
         /// After how many seconds.
         seconds: i64,
+        /// Whether they are not if their budgets, which allow nothing now, allow their evictions before.
+        perhaps: bool,
     },
+    /// These pods run on, because the selector of the drain does not match them.
+    Unselected(Vec<PodReference>),
     /// Pods whose evictions are refused are to be deleted, and nm-reconciler has no permission for that.
     DeletionDenied,
     /// No schedulable node is left of this group.
@@ -100,6 +105,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
         harms.extend(lost_data(forecast));
     }
     harms.extend(report.deleted_claims.iter().cloned().map(Harm::ClaimDeleted));
+    harms.extend(report.forecast.iter().filter_map(unselected));
     harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     harms.extend(FailingJobs::of(&report.failing_jobs).map(Harm::FailingJobs));
@@ -136,15 +142,33 @@ pub(crate) fn lost_data(forecast: &Forecast) -> Vec<Harm> {
     harms
 }
 
-/// The pods that are deleted because their evictions are refused, by how long that is waited for.
+/// The pods that stay because the selector of the drain leaves them out; none if it leaves out only what has finished or what runs
+/// the action of a roll.
+fn unselected(forecast: &Forecast) -> Option<Harm> {
+    let is_left_out = |expected: &&PodForecast| {
+        matches!(expected.fate, PodOutcome::Stays(StayReason::NotSelected))
+            && !pod::is_finished(&expected.pod)
+            && !expected.pod.labels.contains_key(ROLL_LABEL)
+    };
+    let pods: Vec<PodReference> =
+        forecast.pods.iter().filter(is_left_out).map(|expected| pod::reference(&expected.pod)).collect();
+    (!pods.is_empty()).then_some(Harm::Unselected(pods))
+}
+
+/// The pods that are deleted because their evictions are refused, by how long that is waited for, and those that are deleted unless
+/// budgets that allow nothing now allow their evictions before.
 fn deleted_after_refusal(forecast: &Forecast) -> Vec<Harm> {
-    let mut deleted: BTreeMap<i64, Vec<PodReference>> = BTreeMap::new();
+    let mut deleted: BTreeMap<(bool, i64), Vec<PodReference>> = BTreeMap::new();
     for expected in &forecast.pods {
-        if let (PodOutcome::Deleted(_), Some(seconds)) = (&expected.fate, expected.deleted_after) {
-            deleted.entry(seconds).or_default().push(pod::reference(&expected.pod));
+        let perhaps = forecast.is_deleted_unless_allowed(expected);
+        if let Some(seconds) = expected.deleted_after
+            && (perhaps || matches!(expected.fate, PodOutcome::Deleted(_)))
+        {
+            deleted.entry((perhaps, seconds)).or_default().push(pod::reference(&expected.pod));
         }
     }
-    deleted.into_iter().map(|(seconds, pods)| Harm::DeletedAfterRefusal { pods, seconds }).collect()
+    let harm = |((perhaps, seconds), pods)| Harm::DeletedAfterRefusal { pods, seconds, perhaps };
+    deleted.into_iter().map(harm).collect()
 }
 
 /// The pods for which other nodes lack the capacity, or have it only by preemption.
@@ -281,7 +305,8 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
     for known in all.iter_mut() {
         match (known, &harm) {
             (Harm::EmptyDirData(pods), Harm::EmptyDirData(more))
-            | (Harm::Unmanaged(pods), Harm::Unmanaged(more)) => return extend(pods, more),
+            | (Harm::Unmanaged(pods), Harm::Unmanaged(more))
+            | (Harm::Unselected(pods), Harm::Unselected(more)) => return extend(pods, more),
             (Harm::FailingJobs(known), Harm::FailingJobs(more)) if known.after == more.after => {
                 return extend(&mut known.jobs, &more.jobs);
             }
@@ -294,9 +319,9 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
                 return extend(&mut unplaced.pods, &more.pods);
             }
             (
-                Harm::DeletedAfterRefusal { pods, seconds },
-                Harm::DeletedAfterRefusal { pods: more, seconds: same },
-            ) if seconds == same => return extend(pods, more),
+                Harm::DeletedAfterRefusal { pods, seconds, perhaps },
+                Harm::DeletedAfterRefusal { pods: more, seconds: same, perhaps: too },
+            ) if (&*seconds, &*perhaps) == (same, too) => return extend(pods, more),
             (Harm::Finalizer { name, pods }, Harm::Finalizer { name: same, pods: more }) if name == same => {
                 return extend(pods, more);
             }
@@ -348,3 +373,7 @@ mod preemption_tests;
 #[cfg(test)]
 #[path = "harm_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "chosen_harm_tests.rs"]
+mod chosen_harm_tests;

@@ -179,7 +179,7 @@ fn pods_that_never_leave_are_harms_and_those_that_only_wait_are_not() {
     assert_eq!(
         shown(&report(&["n1"], None, snapshot, &[])),
         [
-            "never leaves: shop/db-0, shop/db-2: The disruption budget db needs 2 healthy pods and has 1 currently; of its pods \
+            "stays blocked: shop/db-0, shop/db-2: The disruption budget db needs 2 healthy pods and has 1 currently; of its pods \
           that are not Ready, too many do not become Ready by themselves"
         ]
     );

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use nm_shared::cluster::node_fit::Unfit;
+use nm_shared::forecast::STUCK;
 use nm_shared::forecast::capacity::UnplacedPods;
 use nm_shared::forecast::outage::{NamespacedWorkload, WorkloadOutage};
 use nm_shared::forecast::preemption::Preemption;
@@ -31,11 +32,26 @@ impl Harm {
             }
             Self::ClaimDeleted(claim) => claim.line(),
             Self::Unmanaged(pods) => bad("no controller replaces").and(" ").and(named(pods)),
-            Self::DeletedAfterRefusal { pods, seconds } => {
-                let refused = if pods.len() == 1 { "its eviction is" } else { "their evictions are" };
+            Self::DeletedAfterRefusal { pods, seconds, perhaps } => {
+                let when = match (perhaps, pods.len()) {
+                    (false, 1) => "although its eviction is refused",
+                    (false, _) => "although their evictions are refused",
+                    (true, 1) => "unless its budget, which allows nothing now, allows its eviction before",
+                    (true, _) => {
+                        "unless their budgets, which allow nothing now, allow their evictions before"
+                    }
+                };
                 let line = Line::new(counted(pods.len(), "pod")).and(" ");
-                line.with(Style::Bad, format!("deleted after {seconds}s although {refused} refused"))
+                line.with(Style::Bad, format!("deleted after {seconds}s {when}"))
                     .and(format!(": {}", first_names(&texts(pods))))
+            }
+            Self::Unselected(pods) => {
+                let (stay, them) = if pods.len() == 1 { ("stays", "it") } else { ("stay", "them") };
+                let line = Line::new(counted(pods.len(), "pod")).and(" ");
+                line.with(Style::Bad, format!("{stay} on the node")).and(format!(
+                    ", because podSelector does not match {them}: {}",
+                    first_names(&texts(pods))
+                ))
             }
             Self::DeletionDenied => bad("--delete-after has no effect").and(format!(
                 ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
@@ -78,7 +94,8 @@ impl Harm {
                 line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
             }
             Self::NeverLeave { pods, reason, message, .. } => {
-                let stays = Lasting::of(*reason) == Lasting::UntilAllowed;
+                // A container that crashes again and again is Ready for a moment each time, if nothing probes it.
+                let stays = Lasting::of(*reason) == Lasting::UntilAllowed || message.ends_with(STUCK);
                 let line = bad(if stays { "stays blocked: " } else { "never leaves: " });
                 line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
             }
@@ -94,9 +111,10 @@ impl Harm {
             Self::EmptyDirData(pods) => json!({"harm": "EmptyDirDataLost", "pods": pods}),
             Self::ClaimDeleted(claim) => claim.document(),
             Self::Unmanaged(pods) => json!({"harm": "NoController", "pods": pods}),
-            Self::DeletedAfterRefusal { pods, seconds } => {
-                json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds})
+            Self::DeletedAfterRefusal { pods, seconds, perhaps } => {
+                json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds, "unlessAllowed": perhaps})
             }
+            Self::Unselected(pods) => json!({"harm": "NotSelected", "pods": pods}),
             Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
             Self::FailingJobs(failing) => failing.document(),
             Self::NoReadyPod { workloads, budgets_known } => {
