@@ -11,6 +11,9 @@ use crate::drain::budget_allowance::Budgets;
 use crate::forecast::budget_forecast::BudgetForecast;
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
 
+/// How long a replacement usually takes to become Ready, at most.
+const USUAL_REPLACEMENT_SECONDS: i64 = 30;
+
 impl PodForecast {
     /// The pod waits for replacements that fit on no node.
     fn block_by(&mut self, budget: &BudgetKey) {
@@ -24,11 +27,19 @@ impl PodForecast {
 }
 
 impl Forecast {
-    /// Whether a pod is deleted unless its budget, which allows no eviction now, allows that of the pod before (`deleteAfterSeconds`).
+    /// Whether a pod may be deleted before its turn comes (`deleteAfterSeconds`): its budget allows no eviction now, or replacements
+    /// usually take longer to become Ready than its rounds leave time.
     pub fn is_deleted_unless_allowed(&self, expected: &PodForecast) -> bool {
-        let PodOutcome::WaitsForBudget(budget) = &expected.fate else { return false };
-        let allows_none = |guard: &BudgetForecast| guard.budget == *budget && guard.now == 0;
-        expected.deleted_after.is_some() && self.budgets.iter().any(allows_none)
+        let (PodOutcome::WaitsForBudget(budget), Some(after)) = (&expected.fate, expected.deleted_after)
+        else {
+            return false;
+        };
+        let is_short = |guard: &BudgetForecast| {
+            let others = guard.rounds.unwrap_or(1).saturating_sub(1);
+            let usual = USUAL_REPLACEMENT_SECONDS.saturating_mul(others.try_into().unwrap_or(i64::MAX));
+            guard.budget == *budget && (guard.now == 0 || after <= usual)
+        };
+        self.budgets.iter().any(is_short)
     }
 
     /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::{BlockFacts, BlockReason, BlockedPod, BudgetFacts, Grant, NodeMaintenance, WaitReason};
 
 use crate::args::duration;
-use crate::maintenance::{blocked_pods, waiting_pods};
+use crate::maintenance::{blocked_pods, is_refused, waiting_pods};
 
 /// Whether a pod is to be deleted, and nm-reconciler has no permission for that.
 pub(super) fn is_denied(reason: BlockReason, facts: &BlockFacts) -> bool {
@@ -21,7 +21,7 @@ pub(super) fn are_awaited(maintenance: &NodeMaintenance) -> bool {
     // Those that wait for their turn are deleted, too.
     let waits = waiting_pods(maintenance).iter().any(|pod| pod.reason == WaitReason::BudgetTurn);
     maintenance.spec.drain.as_ref().is_some_and(|drain| drain.delete_after_seconds > 0)
-        && (waits || blocked.iter().any(|pod| pod.attempts > 0))
+        && (waits || blocked.iter().any(is_refused))
         && !blocked.iter().any(is_denied)
 }
 

@@ -25,7 +25,7 @@ use crate::explain::node_causes::{
 };
 use crate::explain::outage_causes;
 use crate::explain::recount;
-use crate::explain::remedy::{self, Case, Remedy};
+use crate::explain::remedy::{self, Case, Remedy, patch_drain};
 use crate::explain::returned_pods;
 use crate::explain::roll_causes::{job_does_not_start, left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
@@ -55,12 +55,12 @@ pub fn causes(
         let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
         blocked.extend(of_pods(maintenance, facts, kubectl, now));
         let mut waiting = budget_causes::waiting(maintenance, facts, kubectl, now);
-        let refused = blocked.iter_mut().filter(|cause| cause.refusals > 0);
-        announce_deletion(refused.chain(&mut waiting), maintenance, facts, kubectl, now);
         if !goes_on(maintenance, reconcilers) {
             blocked.iter_mut().chain(&mut waiting).for_each(await_drain);
         }
         waiting.iter_mut().for_each(budget_causes::count_as_waiting);
+        let refused = blocked.iter_mut().filter(|cause| cause.refusals > 0);
+        announce_deletion(refused.chain(&mut waiting), maintenance, facts, kubectl, now);
         for cause in &mut causes {
             after_timeout(cause, maintenance, &blocked, &waiting, kubectl);
         }
@@ -193,6 +193,13 @@ fn announce_deletion<'a>(
         let at = cause.since.and_then(|since| deletions::time(maintenance, since)).filter(|at| *at > now);
         let at = at.map(|at| format!(", here at {at} or later")).unwrap_or_default();
         cause.what.push(format!("{announced}{at}."));
+        if cause.outlook == Outlook::Passes {
+            let prevents = "To let none be deleted, remove deleteAfterSeconds";
+            let advice = Some(cause.advice.trim_end_matches('.')).filter(|advice| !advice.is_empty());
+            cause.advice =
+                advice.map_or_else(|| prevents.to_owned(), |advice| format!("{advice}. {prevents}"));
+            cause.commands.push(patch_drain(kubectl, &maintenance.name_any(), "{\"deleteAfterSeconds\":0}"));
+        }
     }
 }
 

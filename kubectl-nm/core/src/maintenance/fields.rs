@@ -118,6 +118,11 @@ pub fn waiting_pods(maintenance: &NodeMaintenance) -> &[WaitingPod] {
     waiting.unwrap_or_default()
 }
 
+/// Whether the eviction of a pod is refused: also if no request is sent, because a budget would refuse it.
+pub fn is_refused(pod: &BlockedPod) -> bool {
+    pod.attempts > 0 || pod.facts.budget.is_some()
+}
+
 /// The pods that waited for this reason when the status was written, even if the drain has failed since.
 pub fn waiting_for(maintenance: &NodeMaintenance, reason: WaitReason) -> impl Iterator<Item = &WaitingPod> {
     status(maintenance).waiting_pods.iter().flatten().filter(move |pod| pod.reason == reason)

@@ -22,7 +22,7 @@ pub mod suspend;
 
 pub use fields::{
     PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, ROLLS_NAMESPACE, attached_volumes, blocked_count,
-    blocked_pods, condition, cordoned_since, degraded, error_without_details, has_timed_out,
+    blocked_pods, condition, cordoned_since, degraded, error_without_details, has_timed_out, is_refused,
     name_unless_node, node, pending_pods, purpose, purpose_words, roll_hook_owner, roll_name, status,
     timeout_seconds, uid, waiting_for, waiting_pods,
 };

@@ -5,7 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::{NodeMaintenance, PodReference, WaitReason};
 use serde_json::{Map, Value};
 
-use crate::maintenance::{State, blocked_pods, has_timed_out, time_limit_end, waiting_for, waiting_pods};
+use crate::maintenance::{
+    State, blocked_pods, has_timed_out, is_refused, time_limit_end, waiting_for, waiting_pods,
+};
 use crate::terminal::text::{counted, first_names};
 
 /// What the maintenance does with these fields of `spec.drain` that would surprise whoever sets them, in clauses.
@@ -32,7 +34,7 @@ fn when(at: Timestamp, now: Timestamp) -> String {
 
 /// The pods that are deleted at once, or from when on they are.
 fn deleted(existing: &NodeMaintenance, seconds: i64, now: Timestamp) -> Option<String> {
-    let refused = blocked_pods(existing).iter().filter(|pod| pod.attempts > 0);
+    let refused = blocked_pods(existing).iter().filter(|pod| is_refused(pod));
     let refused = refused.map(|pod| (pod.since.0, pod.reference()));
     let turns = waiting_pods(existing).iter().filter(|pod| pod.reason == WaitReason::BudgetTurn);
     let turns = turns.map(|pod| (pod.since.0, pod.reference()));
@@ -96,10 +98,12 @@ mod tests {
         let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
         let budget = json!({"name": "web"});
         let pod = |name: &str, reason: &str, since: &str| json!({"namespace": "shop", "name": name, "reason": reason, "since": since, "message": "no", "attempts": 3, "budget": budget});
+        let mut untried = pod("web-2", "DisruptionBudget", at);
+        untried["attempts"] = json!(0);
         let status = json!({
             "phase": phase,
             "conditions": [condition("Cordoned", "True", "Cordoned"), condition("Drained", "False", reason)],
-            "blockedPods": [pod("web-0", "DisruptionBudget", at), pod("web-1", "DisruptionBudget", "2026-01-02T03:05:00Z")],
+            "blockedPods": [pod("web-0", "DisruptionBudget", at), pod("web-1", "DisruptionBudget", "2026-01-02T03:05:00Z"), untried],
             "waitingPods": [pod("db-0", "BudgetTurn", at), pod("import-x", "Completing", at)],
         });
         with_status("n1", status)
@@ -117,8 +121,8 @@ mod tests {
         let fails = "its time limit counts from the cordon, so that the drain fails at ";
         assert_eq!(said(&drain, json!({"timeoutSeconds": 60})), [format!("{fails}once")]);
         assert_eq!(said(&drain, json!({"timeoutSeconds": 61})), [format!("{fails}2026-01-02T03:05:06Z")]);
-        let deleted = "2 pods whose evictions are refused for that long are deleted at once, regardless of disruption budgets: shop/web-0, \
-                       shop/db-0";
+        let deleted = "3 pods whose evictions are refused for that long are deleted at once, regardless of disruption budgets: shop/web-0, \
+                       shop/web-2, shop/db-0";
         assert_eq!(said(&drain, json!({"deleteAfterSeconds": 30})), [deleted]);
         let later = "from 2026-01-02T03:06:05Z on, pods whose evictions are refused are deleted, regardless of disruption budgets";
         assert_eq!(said(&drain, json!({"deleteAfterSeconds": 120})), [later]);

@@ -56,9 +56,10 @@ fn pods_that_are_deleted_unless_their_budgets_allow_their_evictions_are_named() 
         let forecast = Forecast { pods, budgets: vec![guard], ..Forecast::default() };
         lines(&deleted_after_refusal(&forecast)).iter().map(ToString::to_string).collect()
     };
-    let deleted = "2 pods deleted after 20s unless their budgets, which allow nothing now, allow their evictions before: shop/db-0, \
-                   shop/db-1";
+    let deleted =
+        "2 pods deleted after 20s unless their budgets allow their evictions before: shop/db-0, shop/db-1";
     assert_eq!(found(0, Some(20)), [deleted]);
-    assert_eq!(found(1, Some(20)), [""; 0], "they leave in turn");
+    assert_eq!(found(1, Some(20)), [deleted], "the replacement of the first may take longer");
+    assert_eq!(found(1, Some(31)), [""; 0], "they leave in turn");
     assert_eq!(found(0, None), [""; 0]);
 }

@@ -61,7 +61,7 @@ pub enum Harm {
         pods: Vec<PodReference>,
         /// After how many seconds.
         seconds: i64,
-        /// Whether they are not if their budgets, which allow nothing now, allow their evictions before.
+        /// Whether they are not if their budgets allow their evictions before.
         perhaps: bool,
     },
     /// These pods run on, because the selector of the drain does not match them.
@@ -156,7 +156,7 @@ fn unselected(forecast: &Forecast) -> Option<Harm> {
 }
 
 /// The pods that are deleted because their evictions are refused, by how long that is waited for, and those that are deleted unless
-/// budgets that allow nothing now allow their evictions before.
+/// their budgets allow their evictions before.
 fn deleted_after_refusal(forecast: &Forecast) -> Vec<Harm> {
     let mut deleted: BTreeMap<(bool, i64), Vec<PodReference>> = BTreeMap::new();
     for expected in &forecast.pods {

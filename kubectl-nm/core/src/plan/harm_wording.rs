@@ -36,10 +36,8 @@ impl Harm {
                 let when = match (perhaps, pods.len()) {
                     (false, 1) => "although its eviction is refused",
                     (false, _) => "although their evictions are refused",
-                    (true, 1) => "unless its budget, which allows nothing now, allows its eviction before",
-                    (true, _) => {
-                        "unless their budgets, which allow nothing now, allow their evictions before"
-                    }
+                    (true, 1) => "unless its budget allows its eviction before",
+                    (true, _) => "unless their budgets allow their evictions before",
                 };
                 let line = Line::new(counted(pods.len(), "pod")).and(" ");
                 line.with(Style::Bad, format!("deleted after {seconds}s {when}"))

@@ -199,7 +199,10 @@ fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
     let deleted = "A pod whose eviction has been refused for 1m is deleted, regardless of disruption budgets (--delete-after), here at \
                    2026-01-02T03:08:20Z or later.";
     let found = explained(&object, &starting);
-    assert!(found.iter().any(|cause| cause.what.iter().any(|what| what == deleted)), "{found:#?}");
+    let said = found.iter().find(|cause| cause.what.iter().any(|what| what == deleted)).unwrap();
+    assert!(said.advice.ends_with("To let none be deleted, remove deleteAfterSeconds"), "{said:#?}");
+    let last = said.commands.last().unwrap();
+    assert!(last.contains("{\"spec\":{\"drain\":{\"deleteAfterSeconds\":0}}}"), "{last}");
     object.spec.drain = None;
     assert!(!format!("{:?}", explained(&object, &starting)).contains("--delete-after"));
 }

@@ -11,7 +11,7 @@ use nm_core::explain::roll_causes::skip_of;
 use nm_core::leader::Reconcilers;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{State, blocked_pods, is_held_by_hooks, uid};
+use nm_core::maintenance::{State, blocked_pods, is_held_by_hooks, is_refused, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
 use nm_shared::{BlockReason, NodeMaintenance, PodState};
@@ -227,7 +227,7 @@ pub(crate) fn remedy_of_blocked(
         None => explanation::remedy_of(&case, maintenance),
     };
     let why = format!("{}: {}", case.node, why(&case, &pod.message));
-    let why = match deletions::announced(maintenance).filter(|_| pod.attempts > 0) {
+    let why = match deletions::announced(maintenance).filter(|_| is_refused(pod)) {
         Some(announced) => format!("{why}. {announced}"),
         None => why,
     };
