@@ -5,6 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use kube_sandbox::controllers::kubelet::annotations::IMAGE_MISSING;
 use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::{NodeMaintenanceStatus, Phase, Suspension, WaitingPod};
 use nm_tests::cluster::Cluster;
@@ -254,5 +255,43 @@ async fn every_command_shows_the_pods_that_the_drain_waits_for() {
     assert_eq!(pods[0]["until"], json!(until));
     assert_eq!(pods.last().unwrap()["state"], "gone", "{pods:#?}");
     assert!(workload.pods().list(&ListParams::default()).await.unwrap().items.is_empty());
+    stop(&cluster, node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_never_terminate_on_their_own_are_named_before_the_drain_and_block_it() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "endless").await;
+    workload.pod_on(node, "web", json!({"spec": {"restartPolicy": "Always"}})).await;
+    // A sandbox pulls no images.
+    let bad = json!({"metadata": {"annotations": {IMAGE_MISSING: "true"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.invalid/none:1"}]}});
+    workload.create_pod(node, "bad", bad).await;
+    let does_not_start = |pod: Option<&Pod>| {
+        let containers = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.clone());
+        containers.iter().flatten().any(|container| {
+            let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+            waiting
+                .and_then(|waiting| waiting.reason.as_deref())
+                .is_some_and(|reason| reason.contains("Pull"))
+        })
+    };
+    wait_until(&workload.pods(), "bad", "it does not start", does_not_start).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let waits = "--wait-for-completion=app in (web, bad)";
+    let plan = plugin(&cluster, &["plan", node, waits]).await;
+    for said in ["never terminates on its own (restartPolicy Always)", "because it does not run ("] {
+        assert!(plan.stdout.contains(said), "{plan:?}");
+    }
+    let _ = plugin(&cluster, &["start", node, waits, "-y"]).await.ok();
+    let both = |status: &NodeMaintenanceStatus| completing(status).len() == 2;
+    until_status(&cluster, node, "both are waited for", both).await;
+    let explained = plugin(&cluster, &["explain", node]).await;
+    let delete = format!("kubectl -n {} delete pod bad", workload.namespace());
+    for said in ["restartPolicy Always", "cannot be pulled", &delete] {
+        assert!(explained.stdout.contains(said), "{explained:?}");
+    }
+    assert!(!explained.stdout.contains("continues on its own"), "{explained:?}");
     stop(&cluster, node).await;
 }

@@ -30,7 +30,23 @@ const RECENT_FAILURE: SignedDuration = SignedDuration::from_mins(6);
 
 /// Whether a container of a pod does not start, or does not keep running.
 pub fn has_failing_container(pod: &Pod, now: Timestamp) -> bool {
-    container_statuses(pod).any(|container| is_failing(container, now))
+    failing_reason(pod, now).is_some()
+}
+
+/// Why a container of a pod does not start, or does not keep running: `ErrImagePull`; none if all do.
+pub fn failing_reason(pod: &Pod, now: Timestamp) -> Option<String> {
+    let container = container_statuses(pod).find(|container| is_failing(container, now))?;
+    let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let reason = waiting.and_then(|waiting| waiting.reason.clone());
+    // Between two starts, it has exited, or may be about to exit again.
+    Some(reason.unwrap_or_else(|| String::from("CrashLoopBackOff")))
+}
+
+/// Whether the kubelet restarts the containers of a pod whenever they exit, so that it never terminates on its own.
+pub fn is_restarted_forever(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| {
+        spec.restart_policy.as_deref() == Some("Always") && spec.active_deadline_seconds.is_none()
+    })
 }
 
 /// The init containers of a pod, and then the others.

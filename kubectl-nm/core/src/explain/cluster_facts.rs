@@ -57,6 +57,8 @@ pub struct ClusterFacts {
     /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning; none if
     /// one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
+    /// The pods that drains leave to terminate on their own without a time limit, as far as they could be read.
+    pub awaited: BTreeMap<PodReference, ReadPod>,
     /// The pods of the Deployments whose rollouts have no new pod yet for a pod that waits for one.
     pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
     /// What nm-reconciler was denied when it last tried, and may do by now.
@@ -357,6 +359,8 @@ pub struct FactsToRead {
     pub replacements: BTreeSet<PodReference>,
     /// Whether some of these pods keep returning: it matters which nodes can take them.
     pub has_returning: bool,
+    /// The pods that drains leave to terminate on their own without a time limit.
+    pub awaited: BTreeSet<PodReference>,
     /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
     pub rollouts: BTreeSet<PodReference>,
     /// What nm-reconciler was denied.
@@ -397,6 +401,9 @@ impl FactsToRead {
                 if let (WaitReason::BudgetTurn, Some(budget)) = (pod.reason, &pod.budget) {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));
                 }
+                if pod.reason == WaitReason::Completing && pod.until.is_none() {
+                    facts.awaited.insert(pod.reference());
+                }
             }
             for pod in status.surging_pods.iter().flatten() {
                 match &pod.replacement {
@@ -422,6 +429,7 @@ impl FactsToRead {
         self.budgets.is_empty()
             && self.nodes.is_empty()
             && self.replacements.is_empty()
+            && self.awaited.is_empty()
             && self.rollouts.is_empty()
             && self.denied.is_empty()
             && !self.pod_deletion

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::{NodeMaintenance, WaitReason};
+use nm_shared::{NodeMaintenance, WaitReason, WaitingPod};
 
 use crate::explain::cause::{Cause, Outlook};
+use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::endless_pods::{self, EVICT_ALL};
 use crate::explain::remedy::patch_drain;
 use crate::maintenance::{State, is_held_by_hooks, time_limit_end, timeout_seconds, waiting_for};
 
@@ -73,9 +75,30 @@ pub(super) fn evicted_after_hooks(maintenance: &NodeMaintenance, now: Timestamp)
     ))
 }
 
-/// The pods that the drain leaves to terminate on their own. Somebody wants it so.
-pub(super) fn awaited(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Option<Cause> {
-    let pods: Vec<_> = waiting_for(maintenance, WaitReason::Completing).collect();
+/// The pods that the drain leaves to terminate on their own. Somebody wants it so; those that may never do that come first.
+pub(super) fn awaited(
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let mut pods: Vec<_> = waiting_for(maintenance, WaitReason::Completing).collect();
+    let waits_on = State::of(maintenance) != State::Failed && !is_held_by_hooks(maintenance);
+    let mut causes = Vec::new();
+    if waits_on && pods.iter().all(|pod| pod.until.is_none()) {
+        causes.extend(endless_pods::take(&mut pods, maintenance, facts, kubectl, now));
+    }
+    causes.extend(completing(&pods, maintenance, kubectl, now));
+    causes
+}
+
+/// The pods that terminate on their own, as far as they show.
+fn completing(
+    pods: &[&WaitingPod],
+    maintenance: &NodeMaintenance,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
     if pods.is_empty() {
         return None;
     }
@@ -86,7 +109,7 @@ pub(super) fn awaited(maintenance: &NodeMaintenance, kubectl: &str, now: Timesta
     let completing = WaitReason::Completing.as_str();
     let waits = format!("The drain waits for pods to terminate on their own ({completing})");
     let lost = lost_work(maintenance);
-    let remove = || vec![patch_drain(kubectl, &name, "{\"waitForCompletion\":null}")];
+    let remove = || vec![patch_drain(kubectl, &name, EVICT_ALL)];
     let (what, advice, commands) = match pods.iter().filter_map(|pod| pod.until.as_ref()).min() {
         _ if has_failed => {
             let waited = format!(

@@ -72,7 +72,7 @@ pub fn causes(
         let reports = facts.unready.get(node(maintenance)).is_none_or(|unready| unready.message.is_some());
         causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| reports));
         causes.extend(of_volumes(maintenance, kubectl));
-        causes.extend(completion::awaited(maintenance, kubectl, now));
+        causes.extend(completion::awaited(maintenance, facts, kubectl, now));
         causes.extend(ordered(maintenance, kubectl));
         causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));

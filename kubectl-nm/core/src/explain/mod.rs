@@ -7,6 +7,7 @@ mod cause_wording;
 pub mod cluster_facts;
 pub mod completion;
 pub mod deletions;
+mod endless_pods;
 mod excluded_nodes;
 pub mod explanation;
 mod failed_jobs;

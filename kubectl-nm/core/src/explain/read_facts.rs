@@ -46,6 +46,9 @@ const MAX_CLAIMS: usize = 20;
 /// How many nodes are read one by one at most. To read more, all nodes are listed, unless that fails.
 const MAX_SINGLE_NODES: usize = 50;
 
+/// How many of the pods that drains leave to terminate on their own are read at most.
+const MAX_AWAITED: usize = 50;
+
 /// How many pods of a node a response has at most: a whole pod takes about 20 KiB of memory.
 const PAGE_SIZE: u32 = 200;
 
@@ -132,6 +135,10 @@ pub async fn read_wanted(
         let read = replacement(cluster, &name).await;
         (name, read)
     });
+    let awaited = stream::iter(wanted.awaited.iter().take(MAX_AWAITED).cloned()).map(async |name| {
+        let read = replacement(cluster, &name).await.ok().flatten();
+        Some((name, read?))
+    });
     let rollouts = stream::iter(wanted.rollouts.iter().cloned()).map(async |name| {
         let read = read_rollouts::pods_of(cluster, &name, now).await;
         (name, read)
@@ -139,9 +146,10 @@ pub async fn read_wanted(
     // What cannot be found out is said once nm-reconciler has tried.
     let is_deletion_denied =
         async { wanted.pod_deletion && read_grant(cluster, Grant::PodDeletion).await == Some(false) };
-    let (granted, is_deletion_denied, budgets, terminating, replacements, rollouts): (
+    let (granted, is_deletion_denied, budgets, terminating, replacements, awaited, rollouts): (
         _,
         _,
+        Vec<_>,
         Vec<_>,
         Vec<_>,
         Vec<_>,
@@ -152,11 +160,13 @@ pub async fn read_wanted(
         budgets.buffered(MAX_CONCURRENT).collect(),
         terminating.buffered(MAX_CONCURRENT).collect(),
         replacements.buffered(MAX_CONCURRENT).collect(),
+        awaited.buffered(MAX_CONCURRENT).collect(),
         rollouts.buffered(MAX_CONCURRENT).collect()
     );
     facts.budgets = budgets.into_iter().collect();
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
+    facts.awaited = awaited.into_iter().flatten().collect();
     facts.rollouts = rollouts.into_iter().collect();
     (facts.granted, facts.is_deletion_denied) = (granted, is_deletion_denied);
     if facts.budgets.values().any(|guarded| guarded.may_surge) {
@@ -243,7 +253,7 @@ fn is_unsatisfiable(budget: &PodDisruptionBudget) -> bool {
     expected.is_some_and(|pods| pods > 0) && Budget::from(budget).is_unsatisfiable()
 }
 
-/// A pod that replaces another one, with the warnings about it if they show more.
+/// A pod that replaces another one, or is waited for, with the warnings about it if they show more.
 async fn replacement(cluster: &Cluster, name: &PodReference) -> Result<Option<ReadPod>, Unseen> {
     let Some(pod) = get::<Pod>(cluster, "pods", name).await? else { return Ok(None) };
     let warnings = match Obstacle::of(&pod, &[], Timestamp::UNIX_EPOCH) {

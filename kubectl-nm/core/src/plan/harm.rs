@@ -17,6 +17,7 @@ use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
 use crate::leader::gap::LeaderGap;
 use crate::maintenance::ROLL_LABEL;
 use crate::plan::deleted_claims::DeletedClaim;
+use crate::plan::endless_pods::EndlessPods;
 use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::report::PlanReport;
 use crate::terminal::text::Line;
@@ -39,6 +40,8 @@ pub enum Harm {
     Unmanaged(Vec<PodReference>),
     /// These Jobs count the evictions as failures, and have no further attempt left.
     FailingJobs(FailingJobs),
+    /// The drain waits for these pods, which may never terminate on their own.
+    NeverTerminates(EndlessPods),
     /// No pod of these workloads is Ready until a replacement is.
     NoReadyPod {
         /// The workloads.
@@ -108,6 +111,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.forecast.iter().filter_map(unselected));
     harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
+    harms.extend(report.endless.iter().cloned().map(Harm::NeverTerminates));
     harms.extend(FailingJobs::of(&report.failing_jobs).map(Harm::FailingJobs));
     if !report.outages.is_empty() {
         let budgets_known = report.are_budgets_known;
@@ -309,6 +313,9 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
             | (Harm::Unselected(pods), Harm::Unselected(more)) => return extend(pods, more),
             (Harm::FailingJobs(known), Harm::FailingJobs(more)) if known.after == more.after => {
                 return extend(&mut known.jobs, &more.jobs);
+            }
+            (Harm::NeverTerminates(known), Harm::NeverTerminates(more)) if known.why == more.why => {
+                return extend(&mut known.pods, &more.pods);
             }
             (Harm::NoReadyPod { workloads, .. }, Harm::NoReadyPod { workloads: more, .. }) => {
                 return extend(workloads, more);

@@ -55,6 +55,7 @@ impl Harm {
                 ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
                 Grant::PodDeletion
             )),
+            Self::NeverTerminates(endless) => endless.line(),
             Self::FailingJobs(failing) => failing.line(),
             Self::NoReadyPod { workloads, budgets_known } => {
                 let names: Vec<String> = workloads.iter().map(workload).collect();
@@ -114,6 +115,7 @@ impl Harm {
             }
             Self::Unselected(pods) => json!({"harm": "NotSelected", "pods": pods}),
             Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
+            Self::NeverTerminates(endless) => endless.document(),
             Self::FailingJobs(failing) => failing.document(),
             Self::NoReadyPod { workloads, budgets_known } => {
                 let workloads: Vec<Value> = workloads.iter().map(workload_document).collect();

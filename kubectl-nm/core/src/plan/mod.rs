@@ -8,6 +8,7 @@ pub mod cluster_snapshot;
 pub mod cost;
 pub mod deleted_claims;
 pub mod document;
+mod endless_pods;
 pub(crate) mod eviction_dry_run;
 mod failing_jobs;
 mod growing_budgets;

@@ -34,6 +34,7 @@ use crate::maintenance::start::Existing;
 use crate::maintenance::{State, hooks_before_eviction};
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::deleted_claims::DeletedClaim;
+use crate::plan::endless_pods::EndlessPods;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_pod;
@@ -71,6 +72,8 @@ pub struct PlanReport {
     pub(crate) outdated: BTreeSet<BudgetKey>,
     /// The pods that may take long to terminate; empty without access to pods.
     pub(crate) slow: Vec<SlowPods>,
+    /// The pods that the drain waits for without a limit, and that may never terminate on their own; empty without access to pods.
+    pub(crate) endless: Vec<EndlessPods>,
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
     pub(crate) are_budgets_known: bool,
@@ -212,6 +215,7 @@ impl PlanReport {
         let failing_jobs = failing_jobs.unwrap_or_default();
         let drain = |node: &str| drain_of(node, requested, snapshot);
         let slow = forecast.as_ref().map(|forecast| SlowPods::of(forecast, drain)).unwrap_or_default();
+        let endless = forecast.as_ref().map(|forecast| EndlessPods::of(forecast, snapshot, now));
         let limit = snapshot.limit.clone();
         let unready = forecast.iter().flat_map(|forecast| forecast.silent.iter().cloned()).collect();
         let lacking =
@@ -236,6 +240,7 @@ impl PlanReport {
             lacking,
             outdated: snapshot.outdated.clone(),
             slow,
+            endless: endless.unwrap_or_default(),
             growing,
             are_budgets_known: snapshot.are_budgets_known,
             is_deletion_denied,

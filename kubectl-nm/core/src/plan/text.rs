@@ -17,6 +17,7 @@ use nm_shared::forecast::{Forecast, PodForecast, PodOutcome, ReplacedBy};
 use crate::args::duration;
 use crate::maintenance::hooks_removed;
 use crate::maintenance::roll::stay_words;
+use crate::plan::endless_pods::Endless;
 use crate::plan::harm::{self, Harm};
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
@@ -102,7 +103,11 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
             "its virtual machine has the eviction strategy External: KubeVirt leaves it to another controller",
         )],
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
-        PodOutcome::Completes(limit) => vec![completion(*limit)],
+        PodOutcome::Completes(limit) => {
+            let endless =
+                report.endless.iter().find(|endless| endless.pods.contains(&pod::reference(&forecast.pod)));
+            vec![completion(*limit, endless.map(|endless| &endless.why))]
+        }
         PodOutcome::Surges(ReplacedBy::Restart) => {
             vec![String::from("its Deployment is restarted, and replaces all of its pods before they leave")]
         }
@@ -169,11 +174,14 @@ fn once_ready(budget: &BudgetKey, report: &PlanReport) -> String {
     }
 }
 
-/// How long the drain waits for a pod.
-fn completion(limit: Option<i64>) -> String {
+/// How long the drain waits for a pod, and why that may never end.
+fn completion(limit: Option<i64>, endless: Option<&Endless>) -> String {
     let limit = limit.and_then(|seconds| Some(Duration::from_secs(seconds.try_into().ok()?)));
     match limit {
-        None => String::from("not evicted: the drain waits until it terminates on its own"),
+        None => {
+            let endless = endless.map(|endless| format!(", {}", endless.details())).unwrap_or_default();
+            format!("not evicted: the drain waits until it terminates on its own{endless}")
+        }
         Some(limit) => {
             format!(
                 "evicted {} after the cordon, unless it terminates on its own before",
@@ -247,6 +255,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
             Harm::NodeNotReady(_)
                 | Harm::ClaimDeleted(_)
                 | Harm::DeletionDenied
+                | Harm::NeverTerminates(_)
                 | Harm::FailingJobs(_)
                 | Harm::NoReadyPod { .. }
                 | Harm::NoSchedulableNode(_)
@@ -278,7 +287,9 @@ fn verdict(report: &PlanReport) -> Line {
     }
     let (style, verdict) = match report.unknown.is_empty() {
         true if !report.unready.is_empty() => (Style::Bad, "Nothing would block the evictions"),
-        true if report.lacks_capacity() => (Style::Bad, "Nothing would block the drain"),
+        true if report.lacks_capacity() || !report.endless.is_empty() => {
+            (Style::Bad, "Nothing would block the drain")
+        }
         true => (Style::Good, "Nothing would block the drain"),
         false => (Style::Busy, "As far as is known, nothing would block the drain"),
     };
@@ -298,13 +309,15 @@ fn verdict(report: &PlanReport) -> Line {
     } else {
         ", but the drain would wait for the nodes that are not Ready"
     };
+    let never =
+        if report.endless.is_empty() { "" } else { ", but it would wait for pods that may never terminate" };
     let may_return = |pod: &PodForecast| pod.returning == Some(ReturningPods::Wait);
     let return_ = if report.forecast.iter().flat_map(|forecast| &forecast.pods).any(may_return) {
         ", unless pods that tolerate the cordon return again and again"
     } else {
         ""
     };
-    line.with(style, format!("{verdict}{lack}{stay}{return_}."))
+    line.with(style, format!("{verdict}{lack}{stay}{never}{return_}."))
 }
 
 fn totals(report: &PlanReport) -> Line {

@@ -21,6 +21,7 @@ use crate::testing::objects::with_status;
 
 mod beyond_the_table;
 mod claims;
+mod completing;
 mod many_nodes;
 mod nodes;
 mod preemption;
