@@ -112,7 +112,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     harms.extend(report.endless.iter().cloned().map(Harm::NeverTerminates));
-    harms.extend(FailingJobs::of(&report.failing_jobs).map(Harm::FailingJobs));
+    harms.extend(report.failing_jobs.iter().cloned().map(Harm::FailingJobs));
     if !report.outages.is_empty() {
         let budgets_known = report.are_budgets_known;
         harms.push(Harm::NoReadyPod { workloads: report.outages.clone(), budgets_known });
@@ -311,7 +311,9 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
             (Harm::EmptyDirData(pods), Harm::EmptyDirData(more))
             | (Harm::Unmanaged(pods), Harm::Unmanaged(more))
             | (Harm::Unselected(pods), Harm::Unselected(more)) => return extend(pods, more),
-            (Harm::FailingJobs(known), Harm::FailingJobs(more)) if known.after == more.after => {
+            (Harm::FailingJobs(known), Harm::FailingJobs(more))
+                if (known.after, known.remedy) == (more.after, more.remedy) =>
+            {
                 return extend(&mut known.jobs, &more.jobs);
             }
             (Harm::NeverTerminates(known), Harm::NeverTerminates(more)) if known.why == more.why => {

@@ -18,7 +18,6 @@ use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::drain::returning::tolerates_cordon;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
-use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::outage::{self, WorkloadOutage};
 use nm_shared::forecast::preemption::{Preemption, UsedCapacity};
@@ -35,6 +34,7 @@ use crate::maintenance::{State, hooks_before_eviction};
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::endless_pods::EndlessPods;
+use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_pod;
@@ -64,8 +64,8 @@ pub struct PlanReport {
     pub(crate) unready: Vec<String>,
     /// The workloads of which no pod is Ready for a while; empty without access to pods.
     pub(crate) outages: Vec<WorkloadOutage>,
-    /// The Jobs that fail for good, by the seconds after the cordon, or none if that is at once; empty without access to Jobs or pods.
-    pub(crate) failing_jobs: BTreeMap<Option<i64>, Vec<PodReference>>,
+    /// The Jobs that fail for good; empty without access to Jobs or pods.
+    pub(crate) failing_jobs: Vec<FailingJobs>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
     /// The budgets whose status is older than their pods.
@@ -211,9 +211,8 @@ impl PlanReport {
             .as_ref()
             .map(|forecast| outages(&nodes, forecast, snapshot, preemptions.unwrap_or_default()));
         let outages = outages.unwrap_or_default();
-        let failing_jobs = forecast.as_ref().map(|forecast| failing_jobs::failing(forecast, &snapshot.jobs));
-        let failing_jobs = failing_jobs.unwrap_or_default();
         let drain = |node: &str| drain_of(node, requested, snapshot);
+        let failing_jobs = forecast.as_ref().map(|forecast| FailingJobs::of(forecast, snapshot, drain, now));
         let slow = forecast.as_ref().map(|forecast| SlowPods::of(forecast, drain)).unwrap_or_default();
         let endless = forecast.as_ref().map(|forecast| EndlessPods::of(forecast, snapshot, now));
         let limit = snapshot.limit.clone();
@@ -236,7 +235,7 @@ impl PlanReport {
             emptied,
             unready,
             outages,
-            failing_jobs,
+            failing_jobs: failing_jobs.unwrap_or_default(),
             lacking,
             outdated: snapshot.outdated.clone(),
             slow,
