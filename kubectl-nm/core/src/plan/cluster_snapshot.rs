@@ -20,7 +20,7 @@ use nm_shared::drain::plan::DaemonSets;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::etcd::Etcd;
 use nm_shared::gate::etcd_guard::EtcdGuard;
-use nm_shared::{Group, NodeMaintenance, PodReference};
+use nm_shared::{Grant, Group, NodeMaintenance, PodReference};
 use serde::de::DeserializeOwned;
 
 use crate::client::all_groups;
@@ -42,7 +42,6 @@ const MAX_CLAIMS: usize = 64;
 
 /// The objects as they are when the plan is made.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub struct ClusterSnapshot {
     /// All nodes; none without access.
     pub nodes: Option<Vec<Node>>,
@@ -74,8 +73,8 @@ pub struct ClusterSnapshot {
     pub(crate) limit: MaxUnavailableLimit,
     /// The users that nm-reconciler runs as; empty without access to its Deployment.
     pub(super) accounts: Vec<String>,
-    /// Whether nm-reconciler may not delete pods. Only known if `deleteAfterSeconds` is set.
-    pub(super) is_deletion_denied: bool,
+    /// What nm-reconciler may not do, of what the settings of the drains need.
+    pub(super) denied: BTreeSet<Grant>,
     /// What could not be read, and why.
     pub unknown: Vec<Unread>,
 }
@@ -189,7 +188,7 @@ impl ClusterSnapshot {
             has_external_etcd,
             limit: max_unavailable,
             accounts,
-            is_deletion_denied: false,
+            denied: BTreeSet::new(),
             unknown,
         })
     }

@@ -116,14 +116,12 @@ async fn plan(
     let read = Box::pin(Planning::read_within(Some(limit), nodes, drain, cluster, now)).await;
     let failed = |error| Unread::failed("what the drain would cost", &error);
     let mut planning = read.map_err(failed)?;
-    let ((mut answers, missing), is_denied) = {
+    let ((mut answers, missing), denied) = {
         let samples = planning.samples();
         let answers = Box::pin(answers_by(&samples, planning.grace(), cluster, limit));
-        tokio::join!(answers, limit.wait(Box::pin(planning.is_deletion_denied(cluster))))
+        tokio::join!(answers, limit.wait(Box::pin(planning.denied(cluster))))
     };
-    if is_denied.unwrap_or(false) {
-        planning.deny_deletion().map_err(failed)?;
-    }
+    planning.deny(denied.unwrap_or_default()).map_err(failed)?;
     spread(&planning.to_evict(), planning.snapshot.budgets.is_empty(), &mut answers);
     let mut report = planning.report(&answers);
     report.unknown.extend(missing);

@@ -217,8 +217,8 @@ async fn a_pod_whose_twin_is_kept_for_its_role_is_not_said_to_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whether_nm_reconciler_may_delete_pods_matters_only_if_it_is_to() {
-    let found = async |delete_after_seconds: i64, code: u16| {
+async fn a_grant_of_nm_reconciler_matters_only_if_the_drain_needs_it() {
+    let found = async |drain: Value, code: u16| {
         let (cluster, requests) = cluster(move |method, path| match path {
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" if code == 403 => {
                 failure(403, "Forbidden", "you may not")
@@ -237,17 +237,25 @@ async fn whether_nm_reconciler_may_delete_pods_matters_only_if_it_is_to() {
             _ if method == "POST" => (201, json!({"kind": "Status", "status": "Success"})),
             _ => items(&json!([])),
         });
-        let drain = DrainSpec { delete_after_seconds, ..DrainSpec::default() };
+        let drain = serde_json::from_value(drain).unwrap();
         let now = "2026-01-01T00:00:01Z".parse().unwrap();
         let cost = Box::pin(assess(vec!["n1".into()], Some(drain), &cluster, now, TIME_LIMIT)).await;
         let requests = requests.lock().unwrap();
         let asked = requests.iter().any(|request| request.contains("subjectaccessreviews"));
-        (cost.harms.contains(&Harm::DeletionDenied), asked)
+        let lines = cost.harm_lines().into_iter().map(|line| line.to_string());
+        let denied: Vec<String> = lines.filter(|line| line.contains(" has no permission to ")).collect();
+        (denied.join("; "), asked)
     };
-    assert_eq!(found(5, 401).await, (true, true));
-    assert_eq!(found(5, 200).await, (false, true));
-    assert_eq!(found(5, 403).await, (false, true), "it cannot be found out");
-    assert_eq!(found(0, 401).await, (false, false));
+    for (drain, effect) in [
+        (json!({"deleteAfterSeconds": 5}), "--delete-after has no effect"),
+        (json!({"waitForVolumeDetach": {}}), "the drain does not complete (--wait-for-volume-detach)"),
+    ] {
+        let (line, asked) = found(drain.clone(), 401).await;
+        assert!(line.starts_with(effect) && asked, "{line}");
+        assert_eq!(found(drain.clone(), 200).await, (String::new(), true));
+        assert_eq!(found(drain, 403).await, (String::new(), true), "it cannot be found out");
+    }
+    assert_eq!(found(json!({}), 401).await, (String::new(), false));
 }
 
 #[tokio::test(start_paused = true)]

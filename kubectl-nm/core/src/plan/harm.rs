@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use nm_shared::PodReference;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
@@ -13,6 +12,7 @@ use nm_shared::forecast::outage::WorkloadOutage;
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
+use nm_shared::{Grant, PodReference};
 
 use crate::leader::gap::LeaderGap;
 use crate::maintenance::ROLL_LABEL;
@@ -69,8 +69,8 @@ pub enum Harm {
     },
     /// These pods run on, because the selector of the drain does not match them.
     Unselected(Vec<PodReference>),
-    /// Pods whose evictions are refused are to be deleted, and nm-reconciler has no permission for that.
-    DeletionDenied,
+    /// nm-reconciler does not have this permission, which the settings of the drain need.
+    Denied(Grant),
     /// No schedulable node is left of this group.
     NoSchedulableNode(NodeGroup),
     /// A finalizer keeps the objects of these pods after they have terminated.
@@ -109,7 +109,7 @@ pub fn harms(report: &PlanReport, leader: Option<&LeaderGap>) -> Vec<Harm> {
     }
     harms.extend(report.deleted_claims.iter().cloned().map(Harm::ClaimDeleted));
     harms.extend(report.forecast.iter().filter_map(unselected));
-    harms.extend(report.is_deletion_denied.then_some(Harm::DeletionDenied));
+    harms.extend(report.denied.iter().copied().map(Harm::Denied));
     harms.extend(report.forecast.iter().flat_map(deleted_after_refusal));
     harms.extend(report.endless.iter().cloned().map(Harm::NeverTerminates));
     harms.extend(report.failing_jobs.iter().cloned().map(Harm::FailingJobs));

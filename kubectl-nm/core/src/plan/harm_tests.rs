@@ -428,8 +428,9 @@ fn a_node_that_is_not_ready_is_a_harm_if_pods_should_leave_it() {
 fn a_deletion_that_is_not_permitted_leaves_pods_blocked_and_is_a_harm() {
     let drain = DrainSpec { delete_after_seconds: 5, ..DrainSpec::default() };
     let denied = || ("db-0", EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() });
-    let planned = |drain: Option<&DrainSpec>, is_deletion_denied| {
-        let snapshot = crate::plan::cluster_snapshot::ClusterSnapshot { is_deletion_denied, ..harmless() };
+    let planned = |drain: Option<&DrainSpec>, is_denied: bool| {
+        let mut snapshot = harmless();
+        snapshot.denied.extend(is_denied.then_some(Grant::PodDeletion));
         let report = report(&["n1"], drain, snapshot, &[denied()]);
         (report.is_blocked(), shown(&report).into_iter().next().unwrap_or_default())
     };

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use nm_shared::PodReference;
 use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::forecast::STUCK;
 use nm_shared::forecast::capacity::UnplacedPods;
 use nm_shared::forecast::outage::{NamespacedWorkload, WorkloadOutage};
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
-use nm_shared::{Grant, PodReference};
 use serde_json::{Value, json};
 
+use crate::plan::denied;
 use crate::plan::harm::{Harm, Lasting};
 use crate::terminal::text::{Line, Style, counted, first_names};
 
@@ -51,10 +52,7 @@ impl Harm {
                     first_names(&texts(pods))
                 ))
             }
-            Self::DeletionDenied => bad("--delete-after has no effect").and(format!(
-                ": nm-reconciler has no permission to delete pods; `kubectl nm install --grant {}` grants it",
-                Grant::PodDeletion
-            )),
+            Self::Denied(grant) => denied::line(*grant),
             Self::NeverTerminates(endless) => endless.line(),
             Self::FailingJobs(failing) => failing.line(),
             Self::NoReadyPod { workloads, budgets_known } => {
@@ -114,7 +112,7 @@ impl Harm {
                 json!({"harm": "DeletedAfterRefusal", "pods": pods, "afterSeconds": seconds, "unlessAllowed": perhaps})
             }
             Self::Unselected(pods) => json!({"harm": "NotSelected", "pods": pods}),
-            Self::DeletionDenied => json!({"harm": "DeletionDenied"}),
+            Self::Denied(grant) => denied::document(*grant),
             Self::NeverTerminates(endless) => endless.document(),
             Self::FailingJobs(failing) => failing.document(),
             Self::NoReadyPod { workloads, budgets_known } => {

@@ -7,6 +7,7 @@
 pub mod cluster_snapshot;
 pub mod cost;
 pub mod deleted_claims;
+mod denied;
 pub mod document;
 mod endless_pods;
 pub(crate) mod eviction_dry_run;

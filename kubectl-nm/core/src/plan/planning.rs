@@ -1,7 +1,7 @@
 //! The steps of a plan, for `plan` and the start dialog of the dashboard: read, dry-run the evictions, report.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::eviction_dry_run::dry_run_evictions;
 use crate::plan::pods_elsewhere::OWN_LABELS;
-use crate::plan::report::{PlanReport, drained_at_once, preview, wants_deletion};
+use crate::plan::report::{PlanReport, drained_at_once, needed_grants, preview};
 use crate::plan::surge_workloads;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 
@@ -68,13 +68,12 @@ impl Planning {
         now: Timestamp,
     ) -> Result<Self, Error> {
         let mut read = Self::read_within(None, nodes, drain, cluster, now).await?;
-        if read.is_deletion_denied(cluster).await {
-            read.deny_deletion()?;
-        }
+        let denied = read.denied(cluster).await;
+        read.deny(denied)?;
         Ok(read)
     }
 
-    /// The same within a time limit: what has not been read by then is unknown. Whether nm-reconciler may delete pods is not read.
+    /// The same within a time limit: what has not been read by then is unknown. What nm-reconciler is denied is not read.
     ///
     /// # Errors
     ///
@@ -101,21 +100,26 @@ impl Planning {
         Ok(read)
     }
 
-    /// Whether refused pods are to be deleted, and nm-reconciler may not do that. False if that cannot be found out.
-    pub(crate) async fn is_deletion_denied(&self, cluster: &Cluster) -> bool {
-        let wants = |node: &String| wants_deletion(node, self.drain.as_ref(), &self.snapshot);
-        self.nodes.iter().any(wants)
-            && reconciler_grants::is_granted(&self.snapshot.accounts, Grant::PodDeletion, cluster).await
-                == Some(false)
+    /// What nm-reconciler may not do although the settings of the drains need it, as far as that can be found out.
+    pub(crate) async fn denied(&self, cluster: &Cluster) -> BTreeSet<Grant> {
+        let mut denied = BTreeSet::new();
+        for grant in needed_grants(&self.nodes, self.drain.as_ref(), &self.snapshot) {
+            let is_granted = reconciler_grants::is_granted(&self.snapshot.accounts, grant, cluster).await;
+            denied.extend((is_granted == Some(false)).then_some(grant));
+        }
+        denied
     }
 
-    /// Judges the pods anew, because nm-reconciler may not delete them.
+    /// Judges the pods anew if nm-reconciler may not do these things.
     ///
     /// # Errors
     ///
     /// If a selector in `spec.drain` is not valid.
-    pub(crate) fn deny_deletion(&mut self) -> Result<(), Error> {
-        self.snapshot.is_deletion_denied = true;
+    pub(crate) fn deny(&mut self, denied: BTreeSet<Grant>) -> Result<(), Error> {
+        if denied.is_empty() {
+            return Ok(());
+        }
+        self.snapshot.denied = denied;
         self.preview = self.preview(&self.nodes)?;
         Ok(())
     }

@@ -24,7 +24,7 @@ use nm_shared::forecast::preemption::{Preemption, UsedCapacity};
 use nm_shared::forecast::schedulable::{self, NodeGroup};
 use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
-use nm_shared::{DrainSpec, Group, Hook, NodeMaintenance, PodReference};
+use nm_shared::{DrainSpec, Grant, Group, Hook, NodeMaintenance, PodReference};
 
 use crate::client::pod_problem::has_failing_container;
 use crate::client::unread::Unread;
@@ -33,6 +33,7 @@ use crate::maintenance::start::Existing;
 use crate::maintenance::{State, hooks_before_eviction};
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::deleted_claims::DeletedClaim;
+use crate::plan::denied;
 use crate::plan::endless_pods::EndlessPods;
 use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::growing_budgets;
@@ -77,8 +78,8 @@ pub struct PlanReport {
     /// The budgets that may count more pods in a moment, so that what they allow at most is not known.
     pub(crate) growing: BTreeSet<BudgetKey>,
     pub(crate) are_budgets_known: bool,
-    /// Whether refused pods are to be deleted, and nm-reconciler may not do that.
-    pub(crate) is_deletion_denied: bool,
+    /// What nm-reconciler may not do although the settings of the drains need it.
+    pub(crate) denied: BTreeSet<Grant>,
 }
 
 #[derive(Debug, Default)]
@@ -134,15 +135,20 @@ pub(crate) fn preview(
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
 }
 
-/// Whether pods on the node are to be deleted if their evictions are refused for long.
-pub(crate) fn wants_deletion(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> bool {
-    requested_drain(node, requested, snapshot).delete_after_seconds > 0
+/// What the settings of the drains of these nodes need that is not installed by default.
+pub(crate) fn needed_grants(
+    nodes: &[String],
+    requested: Option<&DrainSpec>,
+    snapshot: &ClusterSnapshot,
+) -> BTreeSet<Grant> {
+    let drains = nodes.iter().map(|node| requested_drain(node, requested, snapshot));
+    drains.flat_map(|drain| denied::needed(&drain)).collect()
 }
 
 /// What the drain of a node does, as far as nm-reconciler may do it.
 fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
     let mut drain = requested_drain(node, requested, snapshot);
-    if snapshot.is_deletion_denied {
+    if snapshot.denied.contains(&Grant::PodDeletion) {
         drain.delete_after_seconds = 0;
     }
     drain
@@ -221,8 +227,7 @@ impl PlanReport {
             snapshot.budgets.iter().filter_map(|budget| lacking(budget, forecast.as_ref())).collect();
         let growing = |budget| growing_budgets::growing(budget, &snapshot.growing);
         let growing = snapshot.budgets.iter().filter_map(growing).collect();
-        let wants_deletion = |name: &String| wants_deletion(name, requested, snapshot);
-        let is_deletion_denied = snapshot.is_deletion_denied && planned.iter().any(wants_deletion);
+        let denied = &needed_grants(planned, requested, snapshot) & &snapshot.denied;
         Self {
             nodes,
             forecast,
@@ -242,7 +247,7 @@ impl PlanReport {
             endless: endless.unwrap_or_default(),
             growing,
             are_budgets_known: snapshot.are_budgets_known,
-            is_deletion_denied,
+            denied,
         }
     }
 

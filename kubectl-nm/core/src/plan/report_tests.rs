@@ -66,7 +66,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         jobs: Vec::new(),
         limit: MaxUnavailableLimit::None("deployment nm/nm-reconciler".into()),
         accounts: Vec::new(),
-        is_deletion_denied: false,
+        denied: BTreeSet::new(),
         unknown: Vec::new(),
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use nm_shared::ReturningPods;
 use nm_shared::api::names::ROLL_RUNNER_LABEL;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::disruption_budget::BudgetKey;
@@ -13,6 +12,7 @@ use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::CapacityEstimate;
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome, ReplacedBy};
+use nm_shared::{Grant, ReturningPods};
 
 use crate::args::duration;
 use crate::maintenance::hooks_removed;
@@ -254,7 +254,7 @@ fn findings(report: &PlanReport) -> Vec<Line> {
             harm,
             Harm::NodeNotReady(_)
                 | Harm::ClaimDeleted(_)
-                | Harm::DeletionDenied
+                | Harm::Denied(_)
                 | Harm::NeverTerminates(_)
                 | Harm::FailingJobs(_)
                 | Harm::NoReadyPod { .. }
@@ -287,7 +287,10 @@ fn verdict(report: &PlanReport) -> Line {
     }
     let (style, verdict) = match report.unknown.is_empty() {
         true if !report.unready.is_empty() => (Style::Bad, "Nothing would block the evictions"),
-        true if report.lacks_capacity() || !report.endless.is_empty() => {
+        true if report.lacks_capacity()
+            || !report.endless.is_empty()
+            || report.denied.contains(&Grant::VolumeDetach) =>
+        {
             (Style::Bad, "Nothing would block the drain")
         }
         true => (Style::Good, "Nothing would block the drain"),
@@ -309,6 +312,11 @@ fn verdict(report: &PlanReport) -> Line {
     } else {
         ", but the drain would wait for the nodes that are not Ready"
     };
+    let incomplete = if report.denied.contains(&Grant::VolumeDetach) {
+        ", but it would not complete without the missing permission"
+    } else {
+        ""
+    };
     let never =
         if report.endless.is_empty() { "" } else { ", but it would wait for pods that may never terminate" };
     let may_return = |pod: &PodForecast| pod.returning == Some(ReturningPods::Wait);
@@ -317,7 +325,7 @@ fn verdict(report: &PlanReport) -> Line {
     } else {
         ""
     };
-    line.with(style, format!("{verdict}{lack}{stay}{never}{return_}."))
+    line.with(style, format!("{verdict}{lack}{stay}{incomplete}{never}{return_}."))
 }
 
 fn totals(report: &PlanReport) -> Line {
