@@ -376,8 +376,7 @@ impl Pass<'_> {
             .filter(|node| node.record.step == Step::Planned && !node.is_leaving())
             .collect();
         let names: HashSet<&str> = planned.iter().map(|node| node.node()).collect();
-        let under_way: Vec<&NodeProgress> =
-            self.progress.iter().filter(|progress| !names.contains(progress.node.as_str())).collect();
+        let under_way: Vec<_> = self.progress.iter().filter(|one| !names.contains(&*one.node)).collect();
         let exists = |node: &&&RollNode| !node.is_absent() && self.observed.nodes.contains_key(node.node());
         if self.is_halted() {
             return None;
@@ -392,7 +391,8 @@ impl Pass<'_> {
         }
         // A wave is done before the next one begins.
         let wave = under_way.iter().map(|progress| progress.wave).chain([first.record.wave]).min()?;
-        let slots = self.settings().max_unavailable.saturating_sub(under_way.len());
+        let held = under_way.len() + departures::unexplained(self.roll, self.observed, &self.next);
+        let slots = self.settings().max_unavailable.saturating_sub(held);
         let mut next: Vec<&&RollNode> =
             planned.iter().filter(exists).filter(|node| node.record.wave == wave).collect();
         // Its drain ends this program, and the next one should not start on a node whose turn is still to come.

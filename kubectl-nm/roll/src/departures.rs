@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use nm_core::maintenance::status;
 
-use crate::absence::{AbsentNode, Departure, LeftNode, has_lost_node};
+use crate::absence::{AbsentNode, Departure, KnownMaintenance, LeftNode, has_lost_node};
 use crate::observed::Observed;
-use crate::record::{Roll, RollNode, RollRecord, SETTINGS, STATE};
+use crate::record::{Roll, RollNode, RollRecord, SETTINGS, STATE, Step};
 
 /// For how many absent nodes a roll waits; any further one that it has not begun leaves it. The record of each has about a
 /// kilobyte, and all of them are in one annotation.
@@ -26,14 +26,8 @@ pub(super) struct Departures<'a> {
 /// Notes in the next record which nodes are absent, which have returned and which have left.
 pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecord) -> Departures<'a> {
     let has_maintenance = |name: &str| roll.node(name).is_some_and(|node| !node.is_leaving());
-    let is_accounted_for = |next: &RollRecord, name: &str| {
-        let is = |list: &[String]| list.iter().any(|other| other == name);
-        has_maintenance(name)
-            || is(&next.released)
-            || is(&next.skipped)
-            || next.left.iter().any(|left| left.node == name)
-            || next.absent.iter().any(|absent| absent.node() == name)
-    };
+    let is_accounted_for =
+        |next: &RollRecord, name: &str| has_maintenance(name) || is_accounted_for(next, name);
     next.absent.retain(|absent| !has_maintenance(absent.node()));
     let is_aborted = observed.aborted.is_some() || next.aborted.is_some();
     let mut are_pending = false;
@@ -69,6 +63,31 @@ pub(super) fn note<'a>(roll: &'a Roll, observed: &Observed, next: &mut RollRecor
         next.absent.retain(|absent| of_absent(absent).is_some_and(|node| node.is_worked_on()));
     }
     Departures { roll: with_absent(roll, next), are_pending }
+}
+
+/// How many nodes were under way and have lost their maintenances, while it is not known yet whether their `Node` objects are gone as
+/// well: those are absent then, and still under way.
+pub(super) fn unexplained(roll: &Roll, observed: &Observed, next: &RollRecord) -> usize {
+    let is_unexplained = |(name, known): &(&String, &KnownMaintenance)| {
+        let uid_now = observed.nodes.get(*name).map(|view| view.uid.as_str());
+        let was_under_way =
+            || RollNode::of(&known.object).is_ok_and(|node| node.record.step != Step::Planned);
+        known.lost.is_some()
+            && roll.node(name).is_none()
+            && !is_accounted_for(next, name)
+            && !known.is_deleted_alone(uid_now, observed.now)
+            && was_under_way()
+    };
+    observed.known.iter().filter(is_unexplained).count()
+}
+
+/// Whether the record has what becomes of a node.
+fn is_accounted_for(record: &RollRecord, name: &str) -> bool {
+    let is = |list: &[String]| list.iter().any(|other| other == name);
+    is(&record.released)
+        || is(&record.skipped)
+        || record.left.iter().any(|left| left.node == name)
+        || record.absent.iter().any(|absent| absent.node() == name)
 }
 
 /// The roll with its absent nodes in their places.
