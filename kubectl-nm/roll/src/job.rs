@@ -210,7 +210,7 @@ pub(crate) async fn finish(
         // If that fails, the message still names the Job.
         let _ = delete(cluster, job).await;
         let timeout = duration::show(timeout);
-        return ActionState::Failed(format!("{} had not ended after {timeout}{problem}", name(job)));
+        return ActionState::Failed(format!("{} did not finish within {timeout}{problem}", name(job)));
     };
     ended
 }

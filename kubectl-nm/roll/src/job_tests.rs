@@ -164,7 +164,7 @@ async fn why_the_pods_of_a_job_do_not_start_is_said_once() {
     let mut said = Vec::new();
     let ended = finish(&cluster, &job, Duration::from_secs(60), async |line| said.push(line)).await;
     let ActionState::Failed(why) = ended else { panic!() };
-    assert!(why.ends_with("had not ended after 1m: pod p: ErrImagePull: not found"), "{why}");
+    assert!(why.ends_with("did not finish within 1m: pod p: ErrImagePull: not found"), "{why}");
     assert_eq!(said, ["pod p: ErrImagePull: not found"]);
 }
 
@@ -175,7 +175,7 @@ async fn a_job_that_takes_too_long_is_deleted_and_an_api_server_that_fails_is_as
     for answer in [stored("", ""), stored("SuccessCriteriaMet", ""), failure(503, "ServiceUnavailable", "")] {
         let (cluster, requests) = cluster(move |_, _| answer.clone());
         let ActionState::Failed(why) = finish(&cluster, &job, minute, async |_| ()).await else { panic!() };
-        assert!(why.ends_with("had not ended after 1m"), "{why}");
+        assert!(why.ends_with("did not finish within 1m"), "{why}");
         assert!(requests.lock().unwrap().iter().any(|request| request.starts_with("DELETE ")));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nm_core::explain::cause::sentence;
 use nm_core::explain::completion::evicts_once_continued;
 
@@ -19,8 +20,8 @@ pub struct UnfinishedNode {
     /// Whether its command or its Job runs again unless the node has rebooted by then: the roll halted because it had not, or because
     /// the Job failed that was to reboot it.
     pub awaits_reboot: bool,
-    /// Whether its drain has failed, and once it continues evicts pods that it has waited for.
-    pub evicts_awaited: bool,
+    /// When its drain, which has failed, evicts pods that it has waited for once it continues.
+    pub evicts_awaited: Option<Timestamp>,
 }
 
 impl UnfinishedNode {
@@ -40,7 +41,7 @@ impl UnfinishedNode {
             step: Some(step),
             runs_again: failed.is_some() && !awaits_reboot,
             awaits_reboot,
-            evicts_awaited: evicts_once_continued(&node.object).is_some(),
+            evicts_awaited: evicts_once_continued(&node.object),
         }
     }
 }
@@ -68,7 +69,7 @@ pub fn unfinished(roll: Option<&Roll>, record: &RollRecord) -> Vec<UnfinishedNod
         step: None,
         runs_again: false,
         awaits_reboot: false,
-        evicts_awaited: false,
+        evicts_awaited: None,
     });
     for other in absent.map(|node| of(&node)).chain(gone) {
         if !nodes.iter().any(|known| known.node == other.node) {
@@ -192,7 +193,7 @@ mod tests {
             step: Some(Step::Finishing),
             runs_again: true,
             awaits_reboot: false,
-            evicts_awaited: false,
+            evicts_awaited: None,
         };
         assert_eq!(run_again(&[after]), ["n9 (--after)"]);
         let roll = Roll::find("r", &objects).unwrap().unwrap();

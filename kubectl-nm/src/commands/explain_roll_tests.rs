@@ -142,7 +142,7 @@ fn a_roll_that_a_failed_job_has_halted_names_the_command_that_shows_its_log() {
         "    kubectl --context blue -n ops logs job/kernel-0-1767323045-2\n    kubectl nm roll resume kernel";
     assert!(shown.contains(log), "{shown}");
     // A Job that ran for too long was deleted.
-    let node = failed_action(&json!({"failed": "Job ops/kernel-0-1767323045-2 had not ended after 1s"}));
+    let node = failed_action(&json!({"failed": "Job ops/kernel-0-1767323045-2 did not finish within 1s"}));
     let (shown, _) = explained(&halting(drained, &job, &node, &halt), None);
     assert!(shown.contains("The action of n1 failed") && !shown.contains("logs"), "{shown}");
 }

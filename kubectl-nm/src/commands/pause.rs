@@ -116,7 +116,7 @@ pub(crate) async fn run(
     }
     for roll in roll_names(&todo).into_iter().filter(|_| pause) {
         out.message_with_commands(&Line::new(format!(
-            "This does not pause roll {roll}, nor what it runs: `kubectl nm roll pause {roll}` pauses the roll"
+            "Only the maintenance is paused: `kubectl nm roll pause {roll}` pauses roll {roll}, too"
         )));
     }
     let nodes: Vec<String> = todo.iter().map(|object| node(object).to_owned()).collect();
@@ -364,7 +364,8 @@ mod tests {
         // A pause leaves nothing out.
         let (_, printed, _) = change("--all -y", true, existing()).await;
         assert_eq!(printed.matches("is already suspended").count(), 4, "{printed}");
-        let unpaused = "This does not pause roll kernel, nor what it runs: `kubectl nm roll pause kernel` pauses the roll\n";
+        let unpaused =
+            "Only the maintenance is paused: `kubectl nm roll pause kernel` pauses roll kernel, too\n";
         assert!(!printed.contains(unpaused), "{printed}");
         let draining = || [draining("n1"), draining("n2")].map(of_roll).into();
         let (_, printed, _) = change("--all -y", true, draining()).await;

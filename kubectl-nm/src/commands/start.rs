@@ -26,7 +26,6 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
-use nm_shared::api::names::PRE_DRAIN_HOOK;
 use nm_shared::{Hook, NodeMaintenance};
 
 use crate::commands::status;
@@ -371,14 +370,11 @@ fn check_existing(
     Ok(Started { object, created: false })
 }
 
-/// That the drain has passed the time at which it would have waited for this hook; none if it has not.
-fn late_hook(object: &NodeMaintenance, hook: &Hook) -> Vec<String> {
-    let has_evicted = maintenance::pods_gone(maintenance::status(object)) > 0;
-    let is_late = has_evicted && hook.annotation().starts_with(PRE_DRAIN_HOOK);
-    is_late
-        .then(|| String::from("a drain that has begun to evict pods does not wait for it"))
-        .into_iter()
-        .collect()
+/// That the drain has passed the time at which it would wait for a new hook; none if it has not.
+fn late_hook(object: &NodeMaintenance) -> Vec<String> {
+    let is_late = maintenance::status(object).has_begun() && maintenance::hold(object).is_none();
+    let late = || String::from("a drain that has started evictions does not wait for a new hook");
+    is_late.then(late).into_iter().collect()
 }
 
 /// Whether a maintenance has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
@@ -394,7 +390,7 @@ fn check_spec(object: &NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> 
             differences: format!("it has no hook {}", missing.name),
             remedy: format!("{} annotate nm {name} {}={owner}", cluster.kubectl(), missing.annotation()),
             change: Change::Settings,
-            effects: late_hook(object, missing),
+            effects: late_hook(object),
         });
     }
     if object.spec.suspend != args.suspend {

@@ -348,7 +348,7 @@ async fn a_roll_that_is_paused_or_that_nobody_runs_is_reported() {
     let mut aborted = runner("2026-01-02T03:04:05Z");
     aborted["aborted"] = serde_json::json!("bob@laptop");
     let left = printed(aborted).await;
-    let line = "bob@laptop aborted roll kernel, and nobody finishes its nodes: `kubectl nm roll status kernel` shows them\n";
+    let line = "bob@laptop aborted roll kernel, and nobody runs it now: `kubectl nm roll status kernel` shows what becomes of its nodes\n";
     assert!(left.contains(line), "{left}");
     let running = printed(runner(&Timestamp::now().to_string())).await;
     assert!(!running.contains("kernel"), "{running}");

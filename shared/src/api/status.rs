@@ -221,8 +221,8 @@ pub struct BlockedPod {
     pub reason: BlockReason,
     /// Human-readable message that explains why the pod is blocked.
     pub message: String,
-    /// Since when it has been blocked for this reason; for a refused eviction, since the first refusal without interruption, even if
-    /// the pod waited for its turn then.
+    /// Time since which it has been blocked for this reason. Of a refused eviction, the time of the first refusal without interruption,
+    /// even if the pod was waiting for its turn then.
     pub since: Time,
     /// Number of refused evictions.
     // A change of this number alone is written once a minute at most.

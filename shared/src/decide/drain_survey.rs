@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::whole_seconds;
 use crate::api::departed_pods::DepartedPods;
 use crate::api::migration::MigratingPod;
-use crate::api::names::ROLL_LABEL;
 use crate::api::pod_reference::PodReference;
 use crate::api::pod_state::{PodCounts, PodState};
 use crate::api::returned_pod::ReturnedPod;
@@ -201,13 +200,7 @@ impl<'a> DrainSurvey<'a> {
 
     /// The number of running pods that stay only because of `podSelector`, except for those of the Jobs of rolls.
     fn unselected(&self) -> i32 {
-        let is_unselected = |planned: &PlannedPod| {
-            let pod = &planned.pod;
-            planned.verdict == Verdict::Stay(StayReason::NotSelected)
-                && pod.deletion.is_none()
-                && !(pod::is_finished(pod) || pod::is_mirror(pod) || pod::daemon_set(pod).is_some())
-                && !pod.labels.contains_key(ROLL_LABEL)
-        };
+        let is_unselected = |planned: &PlannedPod| matches!(planned.verdict, Verdict::Stay(reason) if reason.leaves_out(&planned.pod));
         count(self.pods.iter().filter(|(planned, _)| is_unselected(planned)).count())
     }
 

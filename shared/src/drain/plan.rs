@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::maintenance::DrainSpec;
+use crate::api::names::ROLL_LABEL;
 use crate::api::pod_selector::PodSelector;
 use crate::api::status::BlockReason;
 use crate::cluster::pod::{self, DrainPod};
@@ -93,6 +94,16 @@ pub struct PlannedPod {
     pub verdict: Verdict,
     /// Warnings about its eviction.
     pub warnings: Vec<Warning>,
+}
+
+impl StayReason {
+    /// Whether a pod that stays for this reason runs on only because of `podSelector`, and not for the action of a roll.
+    pub fn leaves_out(self, pod: &DrainPod) -> bool {
+        self == Self::NotSelected
+            && pod.deletion.is_none()
+            && !(pod::is_finished(pod) || pod::is_mirror(pod) || pod::daemon_set(pod).is_some())
+            && !pod.labels.contains_key(ROLL_LABEL)
+    }
 }
 
 /// The `DaemonSet`s of the cluster.

@@ -142,7 +142,7 @@ async fn a_job_that_takes_longer_than_it_may_is_deleted_and_halts_the_roll() {
     let mut roll = RunningRoll::begin(&cluster, "slow-job", &nodes[..1], &flags);
     assert_eq!(roll.end().await, Some(3), "{:#?}", roll.lines);
     let message = roll.summary()["message"].as_str().unwrap();
-    assert!(message.ends_with(" had not ended after 2s"), "{message}");
+    assert!(message.ends_with(" did not finish within 2s"), "{message}");
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), workload.namespace());
     let is_gone = |jobs: &[Job]| jobs.iter().all(|job| job.metadata.deletion_timestamp.is_some());
     let of_roll = watcher::Config::default().labels("kubectl-nm.dev/roll=slow-job");

@@ -82,10 +82,12 @@ impl Error {
                 "create a NodeMaintenance with another name and spec.nodeName {name} (`kubectl create -f`), or \
                  delete the existing one, which returns its node to service"
             ),
-            Self::Differs { remedy, change, effects, .. } => std::iter::once(differs(remedy, *change))
-                .chain(effects.iter().cloned())
-                .collect::<Vec<_>>()
-                .join("; "),
+            Self::Differs { remedy, change, effects, .. } => {
+                let hint = differs(remedy, *change);
+                // Without the command, nothing becomes of it.
+                let effects = effects.iter().filter(|_| hint.contains(remedy));
+                effects.fold(hint.clone(), |hint, effect| format!("{hint}; {effect}"))
+            }
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
                 nodes.join(" ")

@@ -70,7 +70,7 @@ pub(super) fn keep_waiting(cause: &mut Cause, maintenance: &NodeMaintenance, kub
 pub(super) fn evicted_after_hooks(maintenance: &NodeMaintenance, now: Timestamp) -> Option<String> {
     let ended = limit_end(maintenance).filter(|end| *end <= now)?;
     Some(format!(
-        "Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at {ended}. {}.",
+        "Once nothing holds the drain, it also evicts pods that were to terminate on their own: their time ended at {ended}. {}.",
         lost_work(maintenance)
     ))
 }
@@ -119,14 +119,16 @@ fn completing(
                 Some(end) => {
                     let when = if end <= now { "ended" } else { "ends" };
                     let evicts = if end <= now { "evicts them at once" } else { "evicts them then" };
+                    let has_timeout = timeout_seconds(maintenance) > 0;
+                    let only = if has_timeout {
+                        ". To evict them all the same, remove only the timeout of the drain"
+                    } else {
+                        ""
+                    };
                     (
                         format!("{waited} Their time {when} at {end}: a drain that continues {evicts}."),
-                        format!("{lost}. To evict them all the same, remove only the timeout of the drain"),
-                        if timeout_seconds(maintenance) > 0 {
-                            vec![patch_drain(kubectl, &name, CONTINUE)]
-                        } else {
-                            Vec::new()
-                        },
+                        format!("{lost}{only}"),
+                        has_timeout.then(|| patch_drain(kubectl, &name, CONTINUE)).into_iter().collect(),
                     )
                 }
                 None => (

@@ -62,7 +62,7 @@ pub fn causes(
         let refused = blocked.iter_mut().filter(|cause| cause.refusals > 0);
         announce_deletion(refused.chain(&mut waiting), maintenance, facts, kubectl, now);
         for cause in &mut causes {
-            after_timeout(cause, maintenance, &blocked, &waiting, kubectl);
+            after_timeout(cause, maintenance, &blocked, &waiting);
         }
         causes.extend(of_workloads(maintenance, facts, kubectl, now));
         causes.extend(not_ready(maintenance, facts, kubectl, now));
@@ -191,7 +191,8 @@ fn announce_deletion<'a>(
     }
     for cause in causes {
         let at = cause.since.and_then(|since| deletions::time(maintenance, since)).filter(|at| *at > now);
-        let at = at.map(|at| format!(", here at {at} or later")).unwrap_or_default();
+        // Of pods that wait, the status does not show the first refusal.
+        let at = at.map(|at| format!(", the first by {at}")).unwrap_or_default();
         cause.what.push(format!("{announced}{at}."));
         if cause.outlook == Outlook::Passes {
             let prevents = "To let none be deleted, remove deleteAfterSeconds";
@@ -233,16 +234,9 @@ pub fn continues(maintenance: &NodeMaintenance) -> Option<String> {
 }
 
 /// Without a timeout, a drain that failed would still be blocked by the causes that are left.
-fn after_timeout(
-    cause: &mut Cause,
-    maintenance: &NodeMaintenance,
-    blocked: &[Cause],
-    waiting: &[Cause],
-    kubectl: &str,
-) {
+fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Cause], waiting: &[Cause]) {
     // What the first cause says of hooks comes before the pods.
     let Some(continues) = continues(maintenance).filter(|_| !is_held_by_hooks(maintenance)) else { return };
-    completion::keep_waiting(cause, maintenance, kubectl);
     let is_stuck = |cause: &Cause| matches!(cause.outlook, Outlook::Blocks | Outlook::WillBlock);
     let is_over =
         |cause: &Cause| matches!(&cause.common, Some(CommonGround::FirstCause(first)) if first.is_over());

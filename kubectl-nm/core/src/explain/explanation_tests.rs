@@ -195,8 +195,8 @@ fn a_hook_keeps_the_pods_that_the_drain_waits_for_and_is_named_beside_missing_ac
     let found = causes(&object, &Reconcilers::default(), &ClusterFacts::default(), "kubectl", now());
     assert_eq!(
         found[1].what[1],
-        "Once nothing holds the drain, it also evicts the pods that it has waited for: their time ended at 2026-01-02T03:05:05Z. A Job \
-         counts an evicted pod as failed, and may fail for good."
+        "Once nothing holds the drain, it also evicts pods that were to terminate on their own: their time ended at 2026-01-02T03:05:05Z. A \
+         Job counts an evicted pod as failed, and may fail for good."
     );
 }
 

@@ -323,6 +323,9 @@ pub(super) fn failed(
         cause.advice = capitalized(&continues_after_timeout(maintenance));
         cause.commands.push(nm_command(kubectl, &format!("resume {}", shell_quoted(node(maintenance)))));
     }
+    if has_timed_out && (limit > 0 || maintenance.spec.suspend) {
+        completion::keep_waiting(&mut cause, maintenance, kubectl);
+    }
     let held = hold(maintenance).filter(|hold| has_timed_out && !hold.hooks.is_empty());
     if let Some(hold) = held {
         let removable = removable_hooks(maintenance, &hold.hooks, facts, now);

@@ -1,30 +1,44 @@
 //! What new settings do to a drain that is under way, or has failed: their times have begun with its cordon, or with the first refusal
 //! of an eviction.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
-use nm_shared::{NodeMaintenance, PodReference, WaitReason};
+use nm_shared::{NodeMaintenance, Phase, PodReference, WaitReason};
 use serde_json::{Map, Value};
 
+use crate::args::duration;
 use crate::maintenance::{
-    State, blocked_pods, has_timed_out, is_refused, time_limit_end, waiting_for, waiting_pods,
+    State, blocked_pods, has_timed_out, hold, is_refused, status, time_limit_end, timeout_seconds,
+    waiting_for, waiting_pods,
 };
 use crate::terminal::text::{counted, first_names};
 
 /// What the maintenance does with these fields of `spec.drain` that would surprise whoever sets them, in clauses.
 pub fn effects(existing: &NodeMaintenance, drain: &Map<String, Value>, now: Timestamp) -> Vec<String> {
     let has_failed = State::of(existing) == State::Failed && has_timed_out(existing);
-    if !has_failed && !matches!(State::of(existing), State::Draining | State::Blocked) {
+    let is_under_way = matches!(State::of(existing), State::Draining | State::Blocked);
+    if !has_failed && !is_under_way {
         return Vec::new();
     }
-    let set = |field: &str| drain.get(field).and_then(Value::as_i64).filter(|seconds| *seconds > 0);
+    let seconds = |field: &str| drain.get(field).and_then(Value::as_i64);
+    let set = |field: &str| seconds(field).filter(|seconds| *seconds > 0);
+    let limit = seconds("timeoutSeconds").unwrap_or_else(|| timeout_seconds(existing));
+    // A drain that has succeeded once does not time out.
+    let is_first = status(existing).phase != Some(Phase::Succeeded);
+    let times_out = time_limit_end(existing, limit).filter(|_| is_first);
     // Of a drain that has failed, the new end is said with the command.
-    let end = set("timeoutSeconds").filter(|_| !has_failed);
-    let end = end.and_then(|seconds| time_limit_end(existing, seconds));
-    let end = end.map(|end| {
+    let is_new = set("timeoutSeconds").is_some() && !has_failed;
+    let end = times_out.filter(|_| is_new).map(|end| {
         format!("its time limit counts from the cordon, so that the drain fails {}", when(end, now))
     });
-    let deleted = set("deleteAfterSeconds").and_then(|seconds| deleted(existing, seconds, now));
-    let evicted = awaited_until(existing, drain, has_failed).and_then(|end| evicted(existing, end, now));
+    let deleted = set("deleteAfterSeconds").and_then(|after| match has_failed {
+        true => Some(deleted_later(after)),
+        false => deleted(existing, after, now),
+    });
+    let evicted = awaited_until(existing, drain, has_failed)
+        .filter(|end| times_out.is_none_or(|times_out| *end < times_out))
+        .and_then(|end| evicted(existing, end, now));
     [end, deleted, evicted].into_iter().flatten().collect()
 }
 
@@ -32,27 +46,36 @@ fn when(at: Timestamp, now: Timestamp) -> String {
     if at > now { format!("at {at}") } else { String::from("at once") }
 }
 
-/// The pods that are deleted at once, or from when on they are.
-fn deleted(existing: &NodeMaintenance, seconds: i64, now: Timestamp) -> Option<String> {
+/// A drain that has failed counts refusals anew once it continues.
+fn deleted_later(after: i64) -> String {
+    let after = duration::show(Duration::from_secs(after.try_into().unwrap_or_default()));
+    format!("{after} after it continues, pods whose evictions are refused are deleted, {REGARDLESS}")
+}
+
+const REGARDLESS: &str = "regardless of disruption budgets, if nm-reconciler may delete pods";
+
+/// The pods that are deleted at once, or from when on they are; none while nothing is evicted. Of those that wait for their turn,
+/// the status does not show the first refusal, but a later time.
+fn deleted(existing: &NodeMaintenance, after: i64, now: Timestamp) -> Option<String> {
     let refused = blocked_pods(existing).iter().filter(|pod| is_refused(pod));
     let refused = refused.map(|pod| (pod.since.0, pod.reference()));
     let turns = waiting_pods(existing).iter().filter(|pod| pod.reason == WaitReason::BudgetTurn);
     let turns = turns.map(|pod| (pod.since.0, pod.reference()));
-    let pods: Vec<(Timestamp, PodReference)> = refused.chain(turns).collect();
+    let pods: Vec<(Timestamp, PodReference)> =
+        refused.chain(turns).filter(|_| hold(existing).is_none()).collect();
     let at =
-        |since: Timestamp| since.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        |since: Timestamp| since.saturating_add(SignedDuration::from_secs(after)).unwrap_or(Timestamp::MAX);
     let over: Vec<String> =
         pods.iter().filter(|(since, _)| at(*since) <= now).map(|(_, pod)| pod.to_string()).collect();
-    let regardless = "regardless of disruption budgets";
     let first = pods.iter().map(|(since, _)| at(*since)).min()?;
     Some(if over.is_empty() {
-        format!("from {first} on, pods whose evictions are refused are deleted, {regardless}")
+        format!("pods whose evictions are refused are deleted, the first by {first}, {REGARDLESS}")
     } else {
         let are = if over.len() == 1 { "is" } else { "are" };
         let count = counted(over.len(), "pod");
+        let names = first_names(&over);
         format!(
-            "{count} whose evictions are refused for that long {are} deleted at once, {regardless}: {}",
-            first_names(&over)
+            "{count} whose evictions are refused for that long {are} deleted at once, {REGARDLESS}: {names}"
         )
     })
 }
@@ -63,16 +86,10 @@ fn awaited_until(
     drain: &Map<String, Value>,
     has_failed: bool,
 ) -> Option<Timestamp> {
+    let of_existing = || Some(existing.spec.drain.as_ref()?.wait_for_completion.as_ref()?.timeout_seconds);
     let seconds = match drain.get("waitForCompletion") {
         Some(completion) => completion["timeoutSeconds"].as_i64(),
-        None if has_failed => existing
-            .spec
-            .drain
-            .as_ref()?
-            .wait_for_completion
-            .as_ref()
-            .map(|completion| completion.timeout_seconds),
-        None => None,
+        None => of_existing().filter(|_| has_failed),
     };
     time_limit_end(existing, seconds?)
 }
@@ -121,14 +138,26 @@ mod tests {
         let fails = "its time limit counts from the cordon, so that the drain fails at ";
         assert_eq!(said(&drain, json!({"timeoutSeconds": 60})), [format!("{fails}once")]);
         assert_eq!(said(&drain, json!({"timeoutSeconds": 61})), [format!("{fails}2026-01-02T03:05:06Z")]);
-        let deleted = "3 pods whose evictions are refused for that long are deleted at once, regardless of disruption budgets: shop/web-0, \
-                       shop/web-2, shop/db-0";
+        let deleted = "3 pods whose evictions are refused for that long are deleted at once, regardless of disruption budgets, if \
+                       nm-reconciler may delete pods: shop/web-0, shop/web-2, shop/db-0";
         assert_eq!(said(&drain, json!({"deleteAfterSeconds": 30})), [deleted]);
-        let later = "from 2026-01-02T03:06:05Z on, pods whose evictions are refused are deleted, regardless of disruption budgets";
+        let later = "pods whose evictions are refused are deleted, the first by 2026-01-02T03:06:05Z, regardless of disruption budgets, if \
+                     nm-reconciler may delete pods";
         assert_eq!(said(&drain, json!({"deleteAfterSeconds": 120})), [later]);
         let evicted = "pods that are to terminate on their own are evicted at once: shop/import-x";
         assert_eq!(said(&drain, json!({"waitForCompletion": {"timeoutSeconds": 9}})), [evicted]);
         assert_eq!(said(&drain, json!({"waitForCompletion": {"timeoutSeconds": 0}})), [""; 0]);
+        let both = json!({"timeoutSeconds": 61, "waitForCompletion": {"timeoutSeconds": 70}});
+        assert_eq!(said(&drain, both), [format!("{fails}2026-01-02T03:05:06Z")], "it fails before");
+        let mut again = maintenance("Running", "Evicting");
+        again.status.as_mut().unwrap().phase = Some(Phase::Succeeded);
+        assert!(said(&again, json!({"timeoutSeconds": 60})).is_empty(), "it was drained before");
+        let mut held = maintenance("Running", "WaitingForHooks");
+        held.status.as_mut().unwrap().hold = serde_json::from_value(
+            json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "a"}]}),
+        )
+        .unwrap();
+        assert_eq!(said(&held, json!({"deleteAfterSeconds": 30})), [""; 0], "nothing is evicted yet");
     }
 
     #[test]
@@ -138,6 +167,9 @@ mod tests {
         failed.spec.drain = Some(serde_json::from_value(limited).unwrap());
         let evicted = "pods that are to terminate on their own are evicted at once: shop/import-x";
         assert_eq!(said(&failed, json!({"timeoutSeconds": 0})), [evicted]);
+        let later = "30s after it continues, pods whose evictions are refused are deleted, regardless of disruption budgets, if \
+                     nm-reconciler may delete pods";
+        assert_eq!(said(&failed, json!({"timeoutSeconds": 0, "deleteAfterSeconds": 30})), [later, evicted]);
         failed.spec.drain = None;
         assert_eq!(said(&failed, json!({"timeoutSeconds": 0})), [""; 0]);
     }

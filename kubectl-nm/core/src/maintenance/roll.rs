@@ -218,13 +218,15 @@ impl RollRunners {
         names.filter(|name| self.standing(name, now) == Some(RollStanding::Abandoned)).collect()
     }
 
-    /// The rolls of these maintenances that were aborted and whose nodes nobody finishes, each with who aborted it.
+    /// The rolls of these maintenances that were aborted and that nobody runs, each with who aborted it. Nodes that are returning to
+    /// service need nobody.
     pub fn left_of<'a>(
         &self,
         shown: impl IntoIterator<Item = &'a NodeMaintenance>,
         now: Timestamp,
     ) -> BTreeMap<&'a str, &str> {
-        let names = shown.into_iter().filter_map(roll_name);
+        let staying = shown.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+        let names = staying.filter_map(roll_name);
         let over = names.filter(|name| self.standing(name, now) == Some(RollStanding::Over));
         over.filter_map(|name| Some((name, self.aborted_by(name)?))).collect()
     }
@@ -322,12 +324,14 @@ pub fn abandoned_line(roll: &str, flags: &str) -> Line {
         .and(format!(" runs roll {roll} now: {status} shows whether it continues by itself"))
 }
 
-/// That nobody finishes the nodes of a roll that was aborted, and the command that shows what is left of it. `flags` are the
+/// That nobody runs a roll that was aborted, and the command that shows what becomes of its nodes. `flags` are the
 /// connection flags of the command, each with a space before it.
 pub fn left_line(roll: &str, who: &str, flags: &str) -> Line {
     let status = format!("`kubectl nm roll status {}{flags}`", shell_quoted(roll));
     let aborted = format!("{who} aborted roll {roll}, and ");
-    Line::new(aborted).with(Style::Bad, "nobody").and(format!(" finishes its nodes: {status} shows them"))
+    Line::new(aborted)
+        .with(Style::Bad, "nobody")
+        .and(format!(" runs it now: {status} shows what becomes of its nodes"))
 }
 
 /// Why a pod stays: what runs the action of a roll stays because the roll wants it so.

@@ -13,7 +13,11 @@ use crate::plan::report::tests::{pod, report, snapshot};
 #[test]
 fn pods_that_a_selector_leaves_on_the_node_are_named() {
     let shown = |drain: &DrainSpec| -> Vec<String> {
-        let pods = ["db-0", "db-1"].map(|name| pod(name, &json!({"name": "v"})));
+        let mut pods = ["db-0", "db-1", "proxy"].map(|name| pod(name, &json!({"name": "v"})));
+        let mut proxy = (*pods[2]).clone();
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "proxy", "uid": "d", "controller": true}]);
+        proxy.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        pods[2] = Arc::new(proxy);
         let report = report(&["n1"], Some(drain), snapshot(&["n1", "n2"], pods.into()), &[]);
         lines(&harms(&report, None)).iter().map(ToString::to_string).collect()
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
-use nm_shared::drain::plan::{StayReason, Warning};
+use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::outage::WorkloadOutage;
@@ -15,7 +15,6 @@ use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
 use nm_shared::{Grant, PodReference};
 
 use crate::leader::gap::LeaderGap;
-use crate::maintenance::ROLL_LABEL;
 use crate::plan::deleted_claims::DeletedClaim;
 use crate::plan::endless_pods::EndlessPods;
 use crate::plan::failing_jobs::FailingJobs;
@@ -146,14 +145,9 @@ pub(crate) fn lost_data(forecast: &Forecast) -> Vec<Harm> {
     harms
 }
 
-/// The pods that stay because the selector of the drain leaves them out; none if it leaves out only what has finished or what runs
-/// the action of a roll.
+/// The running pods that stay only because of `podSelector`; none if there are none.
 fn unselected(forecast: &Forecast) -> Option<Harm> {
-    let is_left_out = |expected: &&PodForecast| {
-        matches!(expected.fate, PodOutcome::Stays(StayReason::NotSelected))
-            && !pod::is_finished(&expected.pod)
-            && !expected.pod.labels.contains_key(ROLL_LABEL)
-    };
+    let is_left_out = |expected: &&PodForecast| matches!(expected.fate, PodOutcome::Stays(reason) if reason.leaves_out(&expected.pod));
     let pods: Vec<PodReference> =
         forecast.pods.iter().filter(is_left_out).map(|expected| pod::reference(&expected.pod)).collect();
     (!pods.is_empty()).then_some(Harm::Unselected(pods))

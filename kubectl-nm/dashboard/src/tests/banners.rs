@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::leader::gap::LeaderGap;
-
 use nm_core::terminal::text::Line;
 use nm_roll::record::{NODE, SETTINGS, STATE};
 use nm_shared::NodeMaintenance;
@@ -183,7 +182,7 @@ fn the_pause_dialog_says_that_the_roll_of_the_node_goes_on() {
     node.spec.suspend = false;
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(node)])));
     press(&mut model, KeyCode::Char('p'));
-    let unpaused = "This does not pause roll kernel, nor what it runs. kubectl nm roll pause";
+    let unpaused = "This pauses only maintenances, and not roll kernel.";
     assert_eq!(count(&model, unpaused), 1, "{}", text(&model));
 }
 

@@ -259,7 +259,7 @@ fn unpaused(dialog: &PauseDialog, kubectl: &str) -> Option<String> {
     let names = rolls_of(&dialog.targets);
     let pause = nm_command(kubectl, &format!("roll pause {}", shell_quoted(names.first()?)));
     let roll = first_names(&names);
-    Some(format!("This does not pause roll {roll}, nor what it runs. {pause} pauses a roll"))
+    Some(format!("This pauses only maintenances, and not roll {roll}. {pause} pauses a roll"))
 }
 
 /// What it means for rolls that the nodes leave them, as `kubectl nm stop` reports it.

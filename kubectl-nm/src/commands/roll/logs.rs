@@ -80,7 +80,9 @@ async fn print_new(
     if pods.is_empty() && (has_ended || !args.follow) {
         out.message(&Line::new(format!("No pod of roll {name} has a log.")));
     }
-    for pod in &pods {
+    let is_readable = |pod: &&Value| pods.len() == 1 || !printed.unreadable.contains(text(pod, "uid"));
+    // Whoever follows the log of a pod that runs does not wait again for one whose node is off.
+    for pod in pods.iter().filter(is_readable).collect::<Vec<_>>() {
         let before = printed.lines.entry(text(pod, "uid").to_owned()).or_default();
         let mut line = 0;
         let read = objects::follow_log(cluster, pod, &params, |text| {

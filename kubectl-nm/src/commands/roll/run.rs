@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
@@ -133,9 +133,7 @@ pub(super) async fn run(
             }
             let continues = match halt.cause {
                 Some(HaltCause::DrainTimedOut) => {
-                    let evicts = unfinished.iter().any(|node| node.node == halt.node && node.evicts_awaited);
-                    let evicts =
-                        if evicts { ", and evicts pods that were to terminate on their own" } else { "" };
+                    let evicts = evicted_within(&unfinished, ANOTHER_HOUR, Timestamp::now());
                     format!(
                         "`{resume} --timeout 1h{confirmed}` continues the drain for up to another hour{evicts}"
                     )
@@ -187,6 +185,16 @@ pub(super) async fn report_done(
     }
     outages::report_preempted(roll, record, cluster, out).await;
     if record.done.nodes >= roll.settings.nodes() { Exit::Done } else { Exit::Failed }
+}
+
+/// How much longer a drain that has timed out may take if its roll is continued as the hint says, which extends the drains of all
+/// nodes.
+const ANOTHER_HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+/// That drains that have failed evict pods that they have waited for if they continue for so long.
+fn evicted_within(nodes: &[UnfinishedNode], time: SignedDuration, now: Timestamp) -> &'static str {
+    let evicts = |node: &UnfinishedNode| node.evicts_awaited.is_some_and(|at| at.duration_since(now) < time);
+    if nodes.iter().any(evicts) { ", and evicts pods that were to terminate on their own" } else { "" }
 }
 
 /// Reports when nodes may start.
@@ -363,8 +371,15 @@ mod tests {
             step: Some(Step::Acting),
             runs_again: false,
             awaits_reboot: false,
-            evicts_awaited: false,
+            evicts_awaited: None,
         };
+        let now = Timestamp::UNIX_EPOCH;
+        let evicts = |at: Option<i64>| {
+            let at = at.map(|at| Timestamp::from_second(at).unwrap());
+            let failed = UnfinishedNode { evicts_awaited: at, ..acting.clone() };
+            !evicted_within(&[acting.clone(), failed], ANOTHER_HOUR, now).is_empty()
+        };
+        assert_eq!([None, Some(-60), Some(60), Some(7200)].map(evicts), [false, true, true, false]);
         let gone = LeftNode { node: "n2".into(), why: Departure::MaintenanceDeleted };
         let expected = "Not done: n1 (Acting); n2 (its maintenance was deleted).\n";
         assert_eq!(reported(std::slice::from_ref(&acting), std::slice::from_ref(&gone)), expected);

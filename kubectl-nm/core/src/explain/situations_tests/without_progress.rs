@@ -59,11 +59,17 @@ fn a_pod_that_its_deployment_will_replace_first_once_a_failed_drain_continues_ne
 
 /// The causes of a drain that timed out after 60 s while it waited for pods to terminate, for 30 s, for longer or for as long as they need.
 fn awaiting(completion: &Value, is_blocked: bool) -> Vec<Cause> {
+    awaiting_with(completion, is_blocked, Value::Null)
+}
+
+/// The same if this holds the drain.
+fn awaiting_with(completion: &Value, is_blocked: bool, hold: Value) -> Vec<Cause> {
     let mut status = if is_blocked { blocked_status("shop") } else { json!({}) };
     status["waitingPods"] = json!([
         {"namespace": "shop", "name": "import-x", "reason": "Completing", "since": "2026-01-02T03:04:05Z"},
         {"namespace": "shop", "name": "cart-0", "reason": "Order", "since": "2026-01-02T03:04:05Z", "ahead": 2},
     ]);
+    status["hold"] = hold;
     let mut object = timed_out("n1", status);
     let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z"});
@@ -95,10 +101,14 @@ fn a_drain_that_failed_says_that_it_evicts_what_it_waited_for_once_it_continues(
             .ends_with("Their time ends at 2026-01-02T13:04:05Z: a drain that continues evicts them then."),
         "{later:#?}"
     );
-    assert_eq!(later[0].commands, [both]);
+    assert_eq!(later[0].commands, [both.as_str()]);
     let blocked = awaiting(&json!({"timeoutSeconds": 30}), true);
     let fix = format!("First fix what blocks the pods; then remove {unless}");
     assert_eq!(blocked[0].advice, fix);
+    let hold = json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "cache-team"}]});
+    let held = awaiting_with(&json!({"timeoutSeconds": 30}), false, hold);
+    let removes = "kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-";
+    assert_eq!(held[0].commands, [removes, both.as_str()], "the Jobs are kept, too");
     let unlimited = awaiting(&json!({}), false);
     assert_eq!(unlimited[0].commands, [patch("{\"timeoutSeconds\":0}")]);
     assert_eq!(unlimited[1].what, [waited]);
@@ -196,8 +206,8 @@ fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
     let mut object = waiting_for_their_turn();
     object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 60})));
     let starting = beside(pod("web-2", "", json!({"phase": "Pending"}))).facts();
-    let deleted = "A pod whose eviction has been refused for 1m is deleted, regardless of disruption budgets (--delete-after), here at \
-                   2026-01-02T03:08:20Z or later.";
+    let deleted = "A pod whose eviction has been refused for 1m is deleted, regardless of disruption budgets (--delete-after), the first by \
+                   2026-01-02T03:08:20Z.";
     let found = explained(&object, &starting);
     let said = found.iter().find(|cause| cause.what.iter().any(|what| what == deleted)).unwrap();
     assert!(said.advice.ends_with("To let none be deleted, remove deleteAfterSeconds"), "{said:#?}");
