@@ -86,7 +86,8 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, has_timed_out: bool, flags: &s
 /// How to see why these nodes are blocked; nothing if there are none.
 pub(crate) fn explain_hint(blocked: Vec<&str>, flags: &str) -> Option<Line> {
     (!blocked.is_empty()).then(|| {
-        let explain = explain_command(blocked, flags);
+        let named = if blocked.len() > MAX_NODES { Vec::new() } else { blocked };
+        let explain = explain_command(named, flags);
         Line::new(format!("hint: `{explain}` shows what blocks pods, and what to do"))
     })
 }
