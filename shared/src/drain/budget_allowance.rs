@@ -4,7 +4,7 @@
 //! not costs one refusal. A budget that seems exhausted is asked anyway from time to time
 //! (`crate::decide::eviction_queue`), so nothing waits forever because of an outdated one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -73,6 +73,15 @@ pub struct BudgetBlock {
     pub ahead: usize,
 }
 
+/// Why a pod that is not Ready is on no way to become so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stuck {
+    /// It does not become Ready by itself: a container keeps failing, or its node does not report.
+    Unready,
+    /// The scheduler finds no node for it.
+    Unschedulable,
+}
+
 /// A budget and the disruptions that remain.
 #[derive(Debug, Clone)]
 pub struct RemainingBudget {
@@ -83,8 +92,8 @@ pub struct RemainingBudget {
     answer: Option<BudgetRefusal>,
     /// When an eviction was last requested for it.
     asked: Option<SteadyTime>,
-    /// How many of its pods are stuck: not Ready, and on no way to become so.
-    stuck: usize,
+    /// How many of its pods are stuck, for each reason.
+    stuck: BTreeMap<Stuck, usize>,
     motion: BudgetMotion,
 }
 
@@ -106,7 +115,7 @@ impl RemainingBudget {
             never: budget.is_unsatisfiable(),
             ..BudgetMotion::default()
         };
-        Self { allowed, answer: answer.cloned(), asked, stuck: 0, motion, budget }
+        Self { allowed, answer: answer.cloned(), asked, stuck: BTreeMap::new(), motion, budget }
     }
 
     /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
@@ -115,6 +124,11 @@ impl RemainingBudget {
     pub fn moving(mut self, seen: SteadyTime, have_changed: bool, busy_until: Option<SteadyTime>) -> Self {
         self.motion = BudgetMotion { seen, has_changed: have_changed, busy_until, ..self.motion };
         self
+    }
+
+    fn add_stuck(&mut self, why: Stuck) {
+        *self.stuck.entry(why).or_default() += 1;
+        self.motion.lacks_stuck = self.budget.is_unsatisfiable_without(self.stuck.values().sum());
     }
 
     fn block(&self) -> BudgetBlock {
@@ -290,10 +304,22 @@ impl Budgets {
             return;
         }
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
-        for left in near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod)) {
-            left.stuck += 1;
-            left.motion.lacks_stuck = left.budget.is_unsatisfiable_without(left.stuck);
-        }
+        let guards = near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod));
+        guards.for_each(|left| left.add_stuck(Stuck::Unready));
+    }
+
+    /// The same of a pod that the drain does not evict.
+    pub fn note_stuck_elsewhere(&mut self, pod: &DrainPod, why: Stuck) {
+        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        near.filter(|left| left.budget.guards(pod)).for_each(|left| left.add_stuck(why));
+    }
+
+    /// Why the budget allows no eviction before pods are Ready that are stuck; none if enough others are.
+    pub fn lacks(&self, budget: &BudgetKey) -> Option<Stuck> {
+        let left = self.find(budget).filter(|left| left.motion.lacks_stuck)?;
+        let unready = left.stuck.get(&Stuck::Unready).copied().unwrap_or_default();
+        let is_enough = left.budget.is_unsatisfiable_without(unready);
+        Some(if is_enough { Stuck::Unready } else { Stuck::Unschedulable })
     }
 
     /// Notes that the node of `pod` is Ready since then, so that the pod may become Ready if it is not.

@@ -1,7 +1,7 @@
 //! How a budget limits the evictions of a plan.
 
 use crate::cluster::disruption_budget::BudgetKey;
-use crate::drain::budget_allowance::Budgets;
+use crate::drain::budget_allowance::{Budgets, Stuck};
 
 /// A budget and the planned pods that it guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub struct BudgetForecast {
     pub rounds: Option<usize>,
     /// The number of pods that are never evicted, because replacements of other pods fit on no node.
     pub short_of: usize,
-    /// Whether it allows none before pods on the planned nodes are Ready that do not become so by themselves.
-    pub lacks_stuck: bool,
+    /// Why it allows none before pods are Ready that are on no way to become so; none if enough others are, or become so.
+    pub lacks: Option<Stuck>,
 }
 
 impl BudgetForecast {
     pub(super) fn of(budget: BudgetKey, budgets: &Budgets) -> Self {
         let at_most = budgets.at_most(&budget);
-        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0, lacks_stuck: false }
+        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0, lacks: None }
     }
 
     /// Computes the rounds. The first is what the budget allows now.

@@ -81,7 +81,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
-            [BudgetForecast { budget: key, pods: 7, now, at_most, rounds, short_of: 0, lacks_stuck: false }],
+            [BudgetForecast { budget: key, pods: 7, now, at_most, rounds, short_of: 0, lacks: None }],
             "{allowed} of {expected}"
         );
     };
@@ -177,11 +177,11 @@ fn pods_that_keep_failing_are_blocked_by_a_budget_that_waits_for_them() {
         let failing = failing.iter().map(|name| (*name).to_owned()).collect();
         let node = PlannedNode { failing, ..planned("n1", vec![unready("a"), unready("b")]) };
         let found = forecast(vec![node], std::slice::from_ref(&lacks), &[]);
-        (words(&found), found.budgets[0].lacks_stuck)
+        (words(&found), found.budgets[0].lacks)
     };
-    assert_eq!(planned_with(&[]), (vec!["later"; 2], false), "it has just lost them");
-    assert_eq!(planned_with(&["a"]), (vec!["later"; 2], false), "six of seven are enough");
-    assert_eq!(planned_with(&["a", "b"]), (vec!["DisruptionBudget"; 2], true));
+    assert_eq!(planned_with(&[]), (vec!["later"; 2], None), "it has just lost them");
+    assert_eq!(planned_with(&["a"]), (vec!["later"; 2], None), "six of seven are enough");
+    assert_eq!(planned_with(&["a", "b"]), (vec!["DisruptionBudget"; 2], Some(Stuck::Unready)));
 }
 
 #[test]

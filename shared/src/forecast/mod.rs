@@ -29,7 +29,7 @@ use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::node::Readiness;
 use crate::cluster::pod::{self, DrainPod};
 use crate::drain::blocker::Blocker;
-use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets};
+use crate::drain::budget_allowance::{BudgetBlock, BudgetPrediction, Budgets, Stuck};
 use crate::drain::budget_motion::{BLOCKED_AFTER, BudgetMotion};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -38,9 +38,6 @@ use crate::drain::pod_state::{self, PodContext, PodStanding};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::surge::{self, Surge, SurgeBlock, WorkloadKey, WorkloadState};
 use crate::forecast::budget_forecast::BudgetForecast;
-
-/// What is added to the refusal of a budget that lacks pods which do not become Ready.
-pub const STUCK: &str = "; of its pods that are not Ready, too many do not become Ready by themselves";
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
@@ -277,10 +274,8 @@ impl DrainPreview {
             guard.pods += 1;
             guard.now += usize::from(block.is_none());
             opinions.extend(block.map(|mut block| {
-                if block.motion.is_some_and(|motion| motion.lacks_stuck) {
-                    guard.lacks_stuck = true;
-                    block.refusal.message.push_str(STUCK);
-                }
+                guard.lacks = budgets.lacks(&budget);
+                block.refusal.message.push_str(guard.lacks.map(lacks_words).unwrap_or_default());
                 (pod::uid(pod), block)
             }));
         }
@@ -358,6 +353,14 @@ impl DrainPreview {
 
     fn planned(&self) -> impl Iterator<Item = (&PlannedNode, &PlannedPod)> {
         self.nodes.iter().flat_map(|(node, plan)| plan.pods.iter().map(move |planned| (node, planned)))
+    }
+}
+
+/// What is added to the refusal of a budget that lacks pods which are stuck.
+fn lacks_words(why: Stuck) -> &'static str {
+    match why {
+        Stuck::Unready => "; of its pods that are not Ready, too many do not become Ready by themselves",
+        Stuck::Unschedulable => "; the scheduler finds no node for pods that it counts on",
     }
 }
 

@@ -205,7 +205,7 @@ mod tests {
                 at_most: 1,
                 rounds: Some(1),
                 short_of: 0,
-                lacks_stuck: false,
+                lacks: None,
             };
             let forecast = Forecast { pods: vec![waits], budgets: vec![guard], ..Forecast::default() };
             let out = without_ready_pod(&forecast, |_| true, &ReadyPods::default(), &[]);

@@ -33,6 +33,22 @@ pub fn has_failing_container(pod: &Pod, now: Timestamp) -> bool {
     failing_reason(pod, now).is_some()
 }
 
+/// How long the scheduler may take to place a pod that fits. The drain waits as long for a budget that nothing moves.
+const SCHEDULING_TIME: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether the scheduler has found no node for a pod for a while, and makes none free.
+pub fn is_unschedulable(pod: &Pod, now: Timestamp) -> bool {
+    let Some(status) = pod.status.as_ref().filter(|status| status.nominated_node_name.is_none()) else {
+        return false;
+    };
+    status.conditions.iter().flatten().any(|condition| {
+        let since = condition.last_transition_time.as_ref();
+        (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_deref())
+            == ("PodScheduled", "False", Some("Unschedulable"))
+            && since.is_some_and(|since| now.duration_since(since.0) > SCHEDULING_TIME)
+    })
+}
+
 /// Why a container of a pod does not start, or does not keep running: `ErrImagePull`; none if all do.
 pub fn failing_reason(pod: &Pod, now: Timestamp) -> Option<String> {
     let container = container_statuses(pod).find(|container| is_failing(container, now))?;

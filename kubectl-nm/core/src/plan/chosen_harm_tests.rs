@@ -54,7 +54,7 @@ fn pods_that_are_deleted_unless_their_budgets_allow_their_evictions_are_named() 
             at_most: 1,
             rounds: Some(2),
             short_of: 0,
-            lacks_stuck: false,
+            lacks: None,
         };
         let pods = ["db-0", "db-1"].map(waits).into();
         let forecast = Forecast { pods, budgets: vec![guard], ..Forecast::default() };

@@ -32,8 +32,8 @@ use crate::client::unread::Unread;
 use crate::error::Error;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
-use crate::plan::outdated_budgets;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
+use crate::plan::pods_of_budgets::{self, PodsOfBudgets};
 use crate::plan::snapshot_pods::SnapshotPods;
 use crate::plan::time_limit::{NoAnswer, TimeLimit, within};
 
@@ -57,8 +57,8 @@ pub struct ClusterSnapshot {
     pub(super) are_budgets_known: bool,
     /// Whether budgets that demand as many pods as there are count more once workloads have created them, as far as that is known.
     pub(super) growing: BTreeMap<BudgetKey, bool>,
-    /// The budgets of pods on planned nodes that count too few healthy pods to allow an eviction, and fewer than there are.
-    pub(super) outdated: BTreeSet<BudgetKey>,
+    /// What the pods show of the budgets that count too few healthy ones to allow an eviction.
+    pub(super) pods_of_budgets: PodsOfBudgets,
     pub(crate) volumes: Volumes,
     /// The volume claims that are being deleted, of pods on planned nodes at least.
     pub(crate) deleted_claims: BTreeSet<PodReference>,
@@ -157,7 +157,7 @@ impl ClusterSnapshot {
         };
         let are_budgets_known = budgets.is_some();
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
-        let (growing, outdated) =
+        let (growing, pods_of_budgets) =
             read_pods_of_budgets(limit, pods.as_ref(), &budgets, cluster, &mut unknown).await?;
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::may_run_etcd(node);
         // Only the quorum of etcd depends on it.
@@ -179,7 +179,7 @@ impl ClusterSnapshot {
             budgets,
             are_budgets_known,
             growing,
-            outdated,
+            pods_of_budgets,
             volumes,
             deleted_claims,
             machines,
@@ -202,20 +202,20 @@ impl ClusterSnapshot {
     }
 }
 
-/// Which budgets count more pods later, as far as that is known, and which count fewer healthy ones than there are.
+/// Which budgets count more pods later, as far as that is known, and what the pods show of those that count too few healthy ones.
 async fn read_pods_of_budgets(
     limit: Option<TimeLimit>,
     pods: Option<&SnapshotPods>,
     budgets: &[PodDisruptionBudget],
     cluster: &Cluster,
     unknown: &mut Vec<Unread>,
-) -> Result<(BTreeMap<BudgetKey, bool>, BTreeSet<BudgetKey>), Error> {
+) -> Result<(BTreeMap<BudgetKey, bool>, PodsOfBudgets), Error> {
     let growing = within(limit, growing_budgets::read(pods, budgets, cluster));
-    let outdated = within(limit, outdated_budgets::read(pods, budgets, cluster));
-    let (growing, outdated) = tokio::join!(growing, outdated);
+    let of_budgets = within(limit, pods_of_budgets::read(pods, budgets, cluster));
+    let (growing, of_budgets) = tokio::join!(growing, of_budgets);
     let growing = if_permitted(growing, "whether budgets lack pods", unknown)?;
-    let outdated = if_permitted(outdated, "whether budgets have counted their pods", unknown)?;
-    Ok((growing.unwrap_or_default(), outdated.unwrap_or_default()))
+    let of_budgets = if_permitted(of_budgets, "whether budgets have counted their pods", unknown)?;
+    Ok((growing.unwrap_or_default(), of_budgets.unwrap_or_default()))
 }
 
 /// The volumes that pods claim, if any do, and the claims that are being deleted.

@@ -86,9 +86,9 @@ fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
 }
 
 fn budget(forecast: &BudgetForecast) -> Value {
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks_stuck } = forecast;
-    // Pods that do not become Ready by themselves end no round.
-    let rounds = rounds.filter(|_| !lacks_stuck);
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks } = forecast;
+    // Pods that are on no way to become Ready end no round.
+    let rounds = rounds.filter(|_| lacks.is_none());
     json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "allowedNow": now,
         "allowedAtOnce": at_most, "rounds": rounds, "neverForLackOfCapacity": short_of})
 }

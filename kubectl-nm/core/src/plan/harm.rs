@@ -89,6 +89,8 @@ pub enum Harm {
         reason: BlockReason,
         /// The same as a message.
         message: String,
+        /// How long that lasts.
+        lasting: Lasting,
     },
     /// The drain of this node waits, because etcd would lose its quorum.
     Quorum {
@@ -196,7 +198,8 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
     let mut found: Vec<Harm> = Vec::new();
     for expected in &forecast.pods {
         let PodOutcome::Blocked(Blocker { reason, message, facts, .. }) = &expected.fate else { continue };
-        let is_over_soon = match Lasting::of(*reason) {
+        let lasting = Lasting::of(*reason);
+        let is_over_soon = match lasting {
             Lasting::Briefly => true,
             // Its node has a line of its own.
             _ if *reason == BlockReason::NodeNotReady && report.unready.contains(&expected.node) => true,
@@ -208,7 +211,7 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
                     Some(budget) => {
                         budget.short_of == 0
                             && (budget.at_most > 0 || report.is_growing(budget))
-                            && (!budget.lacks_stuck || report.unready.contains(&expected.node))
+                            && (budget.lacks.is_none() || report.unready.contains(&expected.node))
                     }
                     // No budget guarded a pod that was not running when it was read.
                     None => !pod::is_ready(&expected.pod),
@@ -230,10 +233,14 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
         let (pods, count) =
             unplaced.filter(|(pods, _)| pods.contains(&own)).unwrap_or_else(|| (vec![own], 1));
         let mut message = message.trim_end_matches('.').to_owned();
-        if budget.is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget)) {
+        let allows_none = budget.is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget));
+        if allows_none {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
-        add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message });
+        // A container that crashes again and again is Ready for a moment each time, if nothing probes it, and capacity may become free.
+        let may_move = !allows_none && budget.is_some_and(|budget| budget.lacks.is_some());
+        let lasting = if may_move { Lasting::UntilAllowed } else { lasting };
+        add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message, lasting });
     }
     found
 }
@@ -256,17 +263,17 @@ fn budget_of<'a>(expected: &PodForecast, forecast: &'a Forecast) -> Option<&'a B
 
 /// How long what blocks a pod lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub enum Lasting {
     /// Until somebody changes it.
     Forever,
-    /// Whoever refuses may allow it at another time, and a node may become Ready.
+    /// Whoever refuses may allow it at another time, and a node or pods may become Ready.
     UntilAllowed,
     /// It ends by itself.
     Briefly,
 }
 
 impl Lasting {
-    pub(super) fn of(reason: BlockReason) -> Self {
+    fn of(reason: BlockReason) -> Self {
         match reason {
             BlockReason::DisruptionBudget
             | BlockReason::MultipleDisruptionBudgets
@@ -329,9 +336,15 @@ fn add(all: &mut Vec<Harm>, harm: Harm) {
                 return extend(pods, more);
             }
             (
-                Harm::NeverLeave { pods, count, reason, message },
-                Harm::NeverLeave { pods: more, count: of_more, reason: same, message: text },
-            ) if reason == same && message == text => {
+                Harm::NeverLeave { pods, count, reason, message, lasting },
+                Harm::NeverLeave {
+                    pods: more,
+                    count: of_more,
+                    reason: same,
+                    message: text,
+                    lasting: as_long,
+                },
+            ) if (&*reason, &*message, &*lasting) == (same, text, as_long) => {
                 let before = pods.len();
                 extend(pods, more);
                 *count += (*of_more).min(pods.len() - before);

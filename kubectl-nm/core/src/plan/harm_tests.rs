@@ -382,6 +382,7 @@ fn harms_of_drains_that_follow_each_other_are_said_once() {
         count: 1,
         reason: BlockReason::AdmissionWebhook,
         message: message.into(),
+        lasting: Lasting::UntilAllowed,
     };
     let zone = || Harm::NoSchedulableNode(NodeGroup::Zone("a".into()));
     let merged = merged([lost(&["a"]), zone(), never("a", "x"), lost(&["a", "b"]), zone(), never("b", "x")]);
@@ -390,6 +391,7 @@ fn harms_of_drains_that_follow_each_other_are_said_once() {
         count: 2,
         reason: BlockReason::AdmissionWebhook,
         message: "x".into(),
+        lasting: Lasting::UntilAllowed,
     };
     assert_eq!(merged, [lost(&["a", "b"]), zone(), both]);
     let many: Vec<Harm> = (0..8).map(|at| never("a", &at.to_string())).collect();

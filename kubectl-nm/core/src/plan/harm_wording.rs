@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use nm_shared::PodReference;
 use nm_shared::cluster::node_fit::Unfit;
-use nm_shared::forecast::STUCK;
 use nm_shared::forecast::capacity::UnplacedPods;
 use nm_shared::forecast::outage::{NamespacedWorkload, WorkloadOutage};
 use nm_shared::forecast::preemption::Preemption;
@@ -84,16 +83,23 @@ impl Harm {
                 let whose = if pods.len() == 1 { "the object" } else { "the objects" };
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
-            Self::NeverLeave { pods, count, message, .. } if *count < pods.len() => {
-                let verb = if *count == 1 { "leaves" } else { "leave" };
+            Self::NeverLeave { pods, count, message, lasting, .. } if *count < pods.len() => {
+                let words = match (lasting, count) {
+                    (Lasting::UntilAllowed, 1) => "stays blocked",
+                    (Lasting::UntilAllowed, _) => "stay blocked",
+                    (_, 1) => "never leaves",
+                    _ => "never leave",
+                };
                 let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
-                let line = line.with(Style::Bad, format!("never {verb}"));
-                line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
+                line.with(Style::Bad, words).and(format!(
+                    ": {}: {}",
+                    first_names(&texts(pods)),
+                    message.trim_end_matches('.')
+                ))
             }
-            Self::NeverLeave { pods, reason, message, .. } => {
-                // A container that crashes again and again is Ready for a moment each time, if nothing probes it.
-                let stays = Lasting::of(*reason) == Lasting::UntilAllowed || message.ends_with(STUCK);
-                let line = bad(if stays { "stays blocked: " } else { "never leaves: " });
+            Self::NeverLeave { pods, message, lasting, .. } => {
+                let line =
+                    bad(if *lasting == Lasting::UntilAllowed { "stays blocked: " } else { "never leaves: " });
                 line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
             }
             Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
@@ -135,7 +141,7 @@ impl Harm {
             Self::Finalizer { name, pods } => {
                 json!({"harm": "Finalizer", "pods": pods, "finalizer": name})
             }
-            Self::NeverLeave { pods, count, reason, message } => {
+            Self::NeverLeave { pods, count, reason, message, .. } => {
                 json!({"harm": "NeverLeaves", "pods": pods, "count": count, "reason": reason, "message": message})
             }
             Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),

@@ -171,7 +171,10 @@ impl PlanReport {
         answers: &HashMap<String, EvictionOutcome>,
         now: Timestamp,
     ) -> Self {
-        let budgets = Budgets::from_objects(&snapshot.budgets);
+        let mut budgets = Budgets::from_objects(&snapshot.budgets);
+        for (pod, why) in snapshot.pods_of_budgets.stuck_elsewhere(now) {
+            budgets.note_stuck_elsewhere(&pod, why);
+        }
         let mut forecast = preview.map(|preview| preview.forecast(budgets.clone(), answers, now));
         let mut nodes = node_reports(planned, snapshot, now);
         for node in &mut nodes {
@@ -242,7 +245,7 @@ impl PlanReport {
             outages,
             failing_jobs: failing_jobs.unwrap_or_default(),
             lacking,
-            outdated: snapshot.outdated.clone(),
+            outdated: snapshot.pods_of_budgets.outdated.clone(),
             slow,
             endless: endless.unwrap_or_default(),
             growing,

@@ -59,7 +59,7 @@ pub(in crate::plan) fn snapshot(nodes: &[&str], pods: Vec<Arc<Pod>>) -> ClusterS
         budgets: Vec::new(),
         are_budgets_known: true,
         growing: BTreeMap::new(),
-        outdated: BTreeSet::new(),
+        pods_of_budgets: crate::plan::pods_of_budgets::PodsOfBudgets::default(),
         volumes: Volumes::default(),
         deleted_claims: BTreeSet::new(),
         machines: Vec::new(),

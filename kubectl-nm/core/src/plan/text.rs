@@ -8,6 +8,7 @@ use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::blocker::Blocker;
+use nm_shared::drain::budget_allowance::Stuck;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::CapacityEstimate;
@@ -402,7 +403,7 @@ fn budgets(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 /// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
 fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks_stuck } = forecast;
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of, lacks } = forecast;
     let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
     let evictions = counted(*now, "eviction");
     let is_growing = report.is_growing(forecast);
@@ -417,9 +418,13 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
         }
         None if *now == 0 => line.with(never, "no evictions until it is changed"),
         None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
-        Some(_) if *lacks_stuck => line
-            .and("no eviction now: ")
-            .with(never, "too many of its pods that are not Ready stay so unless somebody acts"),
+        Some(_) if lacks.is_some() => line.and("no eviction now: ").with(
+            never,
+            match lacks {
+                Some(Stuck::Unschedulable) => "the scheduler finds no node for pods that it counts on",
+                _ => "too many of its pods that are not Ready stay so unless somebody acts",
+            },
+        ),
         // When that is depends on pods that the drain does not touch.
         Some(_) if *now == 0 => line
             .and("no eviction now: ")

@@ -73,9 +73,51 @@ fn a_budget_whose_status_is_older_than_its_pods_is_not_said_to_lack_ready_ones()
             "status": {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 2}});
         snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
         let key = BudgetKey { namespace: "shop".into(), name: "db".into() };
-        snapshot.outdated.extend(is_outdated.then(|| key.clone()));
+        snapshot.pods_of_budgets.outdated.extend(is_outdated.then(|| key.clone()));
         once_ready(&key, &report(&["n1"], None, snapshot, &[]))
     };
     assert_eq!(planned(false), "once 1 more of its pods is Ready");
     assert_eq!(planned(true), "once the disruption controller has counted its Ready pods");
+}
+
+#[test]
+fn a_budget_that_waits_for_pods_without_a_node_elsewhere_is_said_to_block_and_one_whose_replacements_are_new_is_not()
+ {
+    let planned = |since: &str, at_most: i32| {
+        let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]);
+        let condition = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+            "lastTransitionTime": "2025-12-31T23:59:50Z"}]);
+        let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+            "status": {"currentHealthy": 2, "desiredHealthy": 4 - at_most, "disruptionsAllowed": 0, "expectedPods": 4,
+                "conditions": condition}});
+        snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+        let unscheduled = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "lastTransitionTime": since}]);
+        for name in ["db-2", "db-3"] {
+            let mut pending = Pod::clone(&pod(name, &json!({"name": "v"})));
+            pending.status =
+                serde_json::from_value(json!({"phase": "Pending", "conditions": unscheduled})).unwrap();
+            snapshot.pods_of_budgets.unready_elsewhere.insert(name.into(), pending);
+        }
+        let report = report(&["n1"], None, snapshot, &[]);
+        let harms: Vec<String> =
+            harm::lines(&harm::harms(&report, None)).iter().map(ToString::to_string).collect();
+        let budgets: Vec<String> =
+            budgets(report.forecast.as_ref().unwrap(), &report).iter().map(ToString::to_string).collect();
+        (harms, budgets, verdict(&report).to_string())
+    };
+    let waits = |lacking: &str| {
+        let budget = format!("budget shop/db (1 pod) allows no eviction now: the first once {lacking}");
+        (Vec::new(), vec![budget], String::from("Nothing would block the drain."))
+    };
+    let (long, just) = ("2025-12-31T23:50:00Z", "2025-12-31T23:59:50Z");
+    let (harms, budgets, verdict) = planned(long, 1);
+    let why = "the scheduler finds no node for pods that it counts on";
+    let refused =
+        "stays blocked: shop/db-0: The disruption budget db needs 3 healthy pods and has 2 currently";
+    assert_eq!(harms.last(), Some(&format!("{refused}; {why}")));
+    assert_eq!(budgets, [format!("budget shop/db (1 pod) allows no eviction now: {why}")]);
+    assert_eq!(verdict, "The drain would be blocked.");
+    assert_eq!(planned(just, 1), waits("2 more of its pods are Ready"), "they were created a moment ago");
+    assert_eq!(planned(long, 2), waits("1 more of its pods is Ready"), "the first may become Ready");
 }
