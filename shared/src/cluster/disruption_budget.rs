@@ -25,6 +25,19 @@ pub struct BudgetVersion {
     pub version: String,
 }
 
+/// How many pods a number or a percentage of `all` is.
+pub(crate) fn resolve(value: &IntOrString, all: i32, round_up: bool) -> i32 {
+    match value {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()).unwrap_or(0);
+            let share = percent.saturating_mul(i64::from(all));
+            let whole = share / 100 + i64::from(round_up && share % 100 > 0);
+            i32::try_from(whole).unwrap_or(i32::MAX)
+        }
+    }
+}
+
 /// Why the API server refuses an eviction because of a budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BudgetRefusal {
@@ -46,6 +59,8 @@ pub struct Budget {
     always_allows_unhealthy: bool,
     /// The budget counts all existing pods, including the additional ones of a rollout: its `minAvailable` is a number.
     counts_additional: bool,
+    minimum: Option<IntOrString>,
+    maximum: Option<IntOrString>,
 }
 
 impl From<&PodDisruptionBudget> for Budget {
@@ -58,7 +73,8 @@ impl From<&PodDisruptionBudget> for Budget {
         let spec = object.spec.as_ref();
         let selector = spec.and_then(|spec| spec.selector.clone());
         let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
-        let minimum = spec.and_then(|spec| spec.min_available.as_ref());
+        let minimum = spec.and_then(|spec| spec.min_available.clone());
+        let maximum = spec.and_then(|spec| spec.max_unavailable.clone());
         let status = object.status.clone().unwrap_or_default();
         let version = metadata.resource_version.clone().unwrap_or_default();
         Self {
@@ -67,6 +83,8 @@ impl From<&PodDisruptionBudget> for Budget {
             unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0),
             always_allows_unhealthy: policy == Some("AlwaysAllow"),
             counts_additional: matches!(minimum, Some(IntOrString::Int(_))),
+            minimum,
+            maximum,
             status,
         }
     }
@@ -146,6 +164,21 @@ impl Budget {
         !self.unprocessed
             && self.is_counted()
             && self.status.current_healthy < self.healthy_among(pods.filter(stays))
+    }
+
+    /// Whether it is outdated, and would allow an eviction once its controller has counted these pods. Usually, that is about to happen.
+    pub fn allows_once_counted<'a>(&self, pods: impl Iterator<Item = &'a DrainPod> + Clone) -> bool {
+        let healthy = self.healthy_among(pods.clone());
+        self.is_outdated(pods) && healthy > self.desired_of(self.status.expected_pods.max(healthy))
+    }
+
+    /// How many healthy pods it needs of so many expected ones (`getExpectedPodCount` of the disruption controller).
+    fn desired_of(&self, expected: i32) -> i32 {
+        match (&self.minimum, &self.maximum) {
+            (Some(minimum), _) => resolve(minimum, expected, true),
+            (None, Some(maximum)) => expected.saturating_sub(resolve(maximum, expected, true)),
+            (None, None) => self.status.desired_healthy,
+        }
     }
 
     /// How many healthy pods it has beyond those that it needs; negative if it lacks some.

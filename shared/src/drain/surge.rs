@@ -32,6 +32,7 @@ use crate::api::group::Group;
 use crate::api::names::RESTARTED_AT_ANNOTATION;
 use crate::api::pod_reference::PodReference;
 use crate::api::surge::{Replacement, RestartedReplicaSet, SurgeFacts, SurgeObstacle};
+use crate::cluster::disruption_budget::resolve;
 use crate::cluster::metadata;
 use crate::cluster::node_fit::{self, CandidateNode};
 use crate::cluster::pod::{self, DrainPod};
@@ -326,18 +327,6 @@ fn limits(rolling: &RollingUpdateDeployment, replicas: i32) -> (i32, i32) {
     let surge = rolling.max_surge.clone().unwrap_or_else(default);
     let unavailable = rolling.max_unavailable.clone().unwrap_or_else(default);
     (resolve(&surge, replicas, true), resolve(&unavailable, replicas, false))
-}
-
-fn resolve(value: &IntOrString, replicas: i32, round_up: bool) -> i32 {
-    match value {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => {
-            let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()).unwrap_or(0);
-            let share = percent.saturating_mul(i64::from(replicas));
-            let whole = share / 100 + i64::from(round_up && share % 100 > 0);
-            i32::try_from(whole).unwrap_or(i32::MAX)
-        }
-    }
 }
 
 /// The number of pods that a Deployment wants.

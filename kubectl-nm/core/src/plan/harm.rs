@@ -234,11 +234,15 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
             unplaced.filter(|(pods, _)| pods.contains(&own)).unwrap_or_else(|| (vec![own], 1));
         let mut message = message.trim_end_matches('.').to_owned();
         let allows_none = budget.is_some_and(|budget| budget.at_most == 0 && !report.is_growing(budget));
-        if allows_none {
+        // The numbers of its pods are not known before it counts again.
+        let is_outdated = budget.is_some_and(|budget| report.outdated.contains(&budget.budget));
+        if is_outdated {
+            message.push_str("; more of its pods are Ready than the disruption controller has counted");
+        } else if allows_none {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
         // A container that crashes again and again is Ready for a moment each time, if nothing probes it, and capacity may become free.
-        let may_move = !allows_none && budget.is_some_and(|budget| budget.lacks.is_some());
+        let may_move = is_outdated || (!allows_none && budget.is_some_and(|budget| budget.lacks.is_some()));
         let lasting = if may_move { Lasting::UntilAllowed } else { lasting };
         add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message, lasting });
     }

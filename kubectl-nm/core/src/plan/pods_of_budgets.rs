@@ -25,7 +25,7 @@ const MAX_BUDGETS: usize = 20;
 /// What is known of the pods of these budgets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodsOfBudgets {
-    /// The budgets whose status is older than their pods: there are more healthy ones than they count.
+    /// The budgets whose status is older than their pods, and that would allow an eviction once these are counted.
     pub(crate) outdated: BTreeSet<BudgetKey>,
     /// The pods that are not Ready, on no planned node, by their uids: several budgets may select one.
     pub(crate) unready_elsewhere: BTreeMap<String, Pod>,
@@ -67,7 +67,7 @@ pub(super) async fn read(
             unready.extend((!pod::is_ready(&known) && is_elsewhere(&pod)).then_some(pod));
             all.push(known);
         };
-        let is_outdated = |(all, _): &(Vec<DrainPod>, _)| budget.is_outdated(all.iter());
+        let is_outdated = |(all, _): &(Vec<DrainPod>, _)| budget.allows_once_counted(all.iter());
         let read = list_pages::until(&of_namespace, cluster, "list pods", selected, add, is_outdated).await?;
         Ok::<_, Error>((is_outdated(&read).then(|| budget.version().key.clone()), read.1))
     });

@@ -69,7 +69,7 @@ pub struct PlanReport {
     pub(crate) failing_jobs: Vec<FailingJobs>,
     /// How many more of its pods have to be Ready before a budget allows an eviction; only of budgets that lack some.
     pub(crate) lacking: BTreeMap<BudgetKey, i32>,
-    /// The budgets whose status is older than their pods.
+    /// The budgets whose status is older than their pods, and that would allow an eviction once these are counted.
     pub(crate) outdated: BTreeSet<BudgetKey>,
     /// The pods that may take long to terminate; empty without access to pods.
     pub(crate) slow: Vec<SlowPods>,

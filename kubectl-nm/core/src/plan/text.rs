@@ -416,6 +416,10 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
         None if *now == 0 && is_growing => {
             line.and("no eviction now: ").with(Style::Busy, "its pods are not all counted or Ready yet")
         }
+        _ if *now == 0 && *short_of == 0 && report.outdated.contains(budget) => {
+            let style = if lacks.is_some() || rounds.is_none() { never } else { Style::Busy };
+            line.and("no eviction now: ").with(style, format!("the first {}", once_ready(budget, report)))
+        }
         None if *now == 0 => line.with(never, "no evictions until it is changed"),
         None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
         Some(_) if lacks.is_some() => line.and("no eviction now: ").with(

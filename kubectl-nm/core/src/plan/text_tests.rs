@@ -121,3 +121,40 @@ fn a_budget_that_waits_for_pods_without_a_node_elsewhere_is_said_to_block_and_on
     assert_eq!(planned(just, 1), waits("2 more of its pods are Ready"), "they were created a moment ago");
     assert_eq!(planned(long, 2), waits("1 more of its pods is Ready"), "the first may become Ready");
 }
+
+#[test]
+fn a_budget_that_only_has_to_be_counted_again_is_not_said_to_allow_none_until_it_is_changed() {
+    let planned = |is_outdated: bool| -> Vec<String> {
+        let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]);
+        let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}, "minAvailable": 1},
+            "status": {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1}});
+        snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+        snapshot.growing.insert(BudgetKey { namespace: "shop".into(), name: "db".into() }, false);
+        let key = BudgetKey { namespace: "shop".into(), name: "db".into() };
+        snapshot.pods_of_budgets.outdated.extend(is_outdated.then_some(key));
+        let report = report(&["n1"], None, snapshot, &[]);
+        let never = harm::harms(&report, None).into_iter();
+        let never = never.filter(|harm| matches!(harm, Harm::NeverLeave { .. })).map(|harm| harm.line());
+        let budgets = budgets(report.forecast.as_ref().unwrap(), &report);
+        never.chain(budgets).map(|line| line.to_string()).collect()
+    };
+    let refused = "shop/db-0: The disruption budget db needs 1 healthy pods and has 1 currently";
+    assert_eq!(
+        planned(false),
+        [
+            format!("never leaves: {refused}; it allows no eviction even with all of its pods Ready"),
+            String::from("budget shop/db (1 pod) allows no evictions until it is changed"),
+        ]
+    );
+    assert_eq!(
+        planned(true),
+        [
+            format!(
+                "stays blocked: {refused}; more of its pods are Ready than the disruption controller has counted"
+            ),
+            String::from(
+                "budget shop/db (1 pod) allows no eviction now: the first once the disruption controller has counted its Ready pods"
+            ),
+        ]
+    );
+}
