@@ -106,13 +106,16 @@ impl FirstCause {
             Self::ItsOwnPods(obstacle) | Self::OtherPods(obstacle) => {
                 !obstacle.passes() && !obstacle.may_be_of_start()
             }
-            Self::CannotCount(_) | Self::NeverAllows(_) | Self::NoNodeLeft(_) | Self::NotCreated(_) => true,
+            Self::CannotCount(_)
+            | Self::NeverAllows(_)
+            | Self::NoNodeLeft(_)
+            | Self::NotCreated(_)
+            | Self::Outdated => true,
             Self::PodsGone
             | Self::BudgetGone
             | Self::AllowsNow
             | Self::JustEvicted
             | Self::NotCounted
-            | Self::Outdated
             | Self::PodsUnseen(_)
             | Self::BudgetUnseen(_)
             | Self::TooFew => false,

@@ -239,7 +239,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
     // Its `minAvailable` may be as many pods as there are because some cannot be created.
     let is_incomplete = !guarded.incomplete_owners.is_empty();
     if view.is_unsatisfiable() && status.expected_pods > 0 && !is_incomplete {
-        if is_outdated(&view, pods) {
+        if allows_once_counted(&view, pods) {
             return Some(FirstCause::Outdated.into());
         }
         let never = NeverAllows {
@@ -273,6 +273,11 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
 fn is_outdated(budget: &Budget, pods: &[Pod]) -> bool {
     let pods: Vec<DrainPod> = pods.iter().map(DrainPod::from).collect();
     budget.is_outdated(pods.iter())
+}
+
+fn allows_once_counted(budget: &Budget, pods: &[Pod]) -> bool {
+    let pods: Vec<DrainPod> = pods.iter().map(DrainPod::from).collect();
+    budget.allows_once_counted(pods.iter())
 }
 
 /// The pods of a budget that can never allow an eviction would be replaced first, or one by one, if a node is left for a
@@ -362,7 +367,7 @@ pub fn pods_elsewhere<'a>(
     pods.map(|pod| (pod, warnings_about(pod, guarded)))
 }
 
-/// What keeps the pods that the budget counts on from being Ready: what is stuck, then pods that are not created, then what
+/// What keeps the pods that the budget counts on from being Ready, unless enough are once they are counted: what is stuck, then pods that are not created, then what
 /// passes by itself, then pods whose owner waits until they have left.
 fn by_pods(
     unready: &[UnreadyPod<'_>],
@@ -370,6 +375,9 @@ fn by_pods(
     guarded: &GuardedPods,
     facts: &ClusterFacts,
 ) -> Vec<ChainEnd> {
+    if allows_once_counted(&Budget::from(object), guarded.pods.as_deref().unwrap_or_default()) {
+        return vec![FirstCause::Outdated.into()];
+    }
     let missing = guarded.incomplete_owners.iter().cloned().map(FirstCause::NotCreated);
     let missing: Vec<ChainEnd> = missing.map(ChainEnd::from).collect();
     let passing = among(unready, facts, |obstacle| !is_leaving(obstacle) && obstacle.passes());

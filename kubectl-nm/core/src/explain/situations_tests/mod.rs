@@ -25,6 +25,7 @@ mod completing;
 mod many_nodes;
 mod nodes;
 mod preemption;
+mod recounts;
 mod returning;
 mod rolls;
 mod spread;

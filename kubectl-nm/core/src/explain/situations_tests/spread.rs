@@ -16,6 +16,7 @@ fn spread(skew: i32, selector: Value, n2: Value) -> Situation {
     };
     let beside = beside(third);
     Situation {
+        budget: min_available(json!(3), (4, 3, 3)),
         pods: [beside.pods.clone(), vec![ready("web-3", "n2")]].concat(),
         nodes: [cordoned("n1"), n2, cordoned("n3")].map(with_name).into(),
         in_maintenance: vec!["n1", "n3"],

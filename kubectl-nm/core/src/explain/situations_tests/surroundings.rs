@@ -276,17 +276,6 @@ fn several_budgets_on_a_pod_are_one_statement_and_the_advice_is_what_helps() {
 }
 
 #[test]
-fn a_budget_that_would_allow_an_eviction_once_it_is_counted_again_is_not_to_be_changed() {
-    let causes = Situation {
-        budget: min_available(json!(1), (1, 1, 1)),
-        pods: vec![ready("web-0", "n1"), ready("web-1", "n2")],
-        ..Situation::default()
-    };
-    let causes = causes.causes();
-    assert_eq!(causes[0].commands.join("\n"), RECOUNT, "{causes:#?}");
-}
-
-#[test]
 fn a_budget_over_several_workloads_is_not_judged_by_the_first_of_its_pods() {
     let pinned =
         |name: &str| edited(ready(name, "n1"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": "n1"}));
