@@ -375,14 +375,19 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
             (_, Leadership::Held) => ": the maintenance continues on its own",
             _ => ": the maintenance continues as long as nm-reconciler runs",
         };
+        let coming: Vec<&Cause> = causes.iter().filter(|cause| cause.outlook == Outlook::WillBlock).collect();
+        let end = if coming.is_empty() {
+            format!("Nothing is blocked{outlook}.")
+        } else if coming.iter().any(|cause| !cause.pods.is_empty()) {
+            String::from("These pods count as blocked if nothing changes for a while.")
+        } else {
+            // Such as a Job that does not start: its cause says what becomes of it.
+            return Ok(());
+        };
         if !causes.is_empty() {
             out.data(&Line::default())?;
         }
-        out.data(&Line::new(if causes.iter().any(|cause| cause.outlook == Outlook::WillBlock) {
-            String::from("These pods count as blocked if nothing changes for a while.")
-        } else {
-            format!("Nothing is blocked{outlook}.")
-        }))?;
+        out.data(&Line::new(end))?;
     }
     Ok(())
 }

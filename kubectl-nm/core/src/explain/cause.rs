@@ -77,6 +77,8 @@ pub enum CommonGround {
     Outages(Vec<FirstCause>),
     /// Why the replacements of workloads that lack some pods are not Ready.
     Lacking(Vec<FirstCause>),
+    /// The roll whose Jobs for the nodes do not start.
+    RollJobs(String),
     /// The roll in which the turn of the nodes has not come.
     Turn(String),
 }

@@ -39,13 +39,14 @@ pub(super) fn job_does_not_start(
             "The Job that roll {roll} runs for the node does not start: {problem}"
         ))],
         advice: String::from(
-            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. To change the Job, end the \
-             roll, which returns its nodes to service, and begin another one",
+            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. To change the Job, abort the \
+             roll, which also ends what runs for its other nodes and returns them to service, and start a new one",
         ),
         commands: vec![
             roll_command("status", roll, kubectl),
             format!("{} --return", roll_command("abort", roll, kubectl)),
         ],
+        common: Some(CommonGround::RollJobs(roll.to_owned())),
         outlook: Outlook::WillBlock,
         ..Cause::default()
     })

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::explain::cause::CommonGround;
 use crate::explain::cause_wording::Words;
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::{NODE, STATE};
@@ -76,6 +77,8 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
         "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
     assert_eq!(found[0].what, [what]);
     assert_eq!(found[0].commands, [STATUS, "kubectl nm roll abort par --return"]);
+    assert!(found[0].advice.contains("which also ends what runs for its other nodes"), "{}", found[0].advice);
+    assert_eq!(found[0].common, Some(CommonGround::RollJobs("par".into())));
 }
 
 #[test]
