@@ -32,9 +32,8 @@ pub fn effects(existing: &NodeMaintenance, drain: &Map<String, Value>, now: Time
     let end = times_out.filter(|_| is_new).map(|end| {
         format!("its time limit counts from the cordon, so that the drain fails {}", when(end, now))
     });
-    let deleted = set("deleteAfterSeconds").and_then(|after| match has_failed {
-        true => Some(deleted_later(after)),
-        false => deleted(existing, after, now),
+    let deleted = set("deleteAfterSeconds").and_then(|after| {
+        if has_failed { Some(deleted_later(after)) } else { deleted(existing, after, now) }
     });
     let evicted = awaited_until(existing, drain, has_failed)
         .filter(|end| times_out.is_none_or(|times_out| *end < times_out))

@@ -105,8 +105,8 @@ fn a_drain_that_failed_says_that_it_evicts_what_it_waited_for_once_it_continues(
     let blocked = awaiting(&json!({"timeoutSeconds": 30}), true);
     let fix = format!("First fix what blocks the pods; then remove {unless}");
     assert_eq!(blocked[0].advice, fix);
-    let hold = json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "cache-team"}]});
-    let held = awaiting_with(&json!({"timeoutSeconds": 30}), false, hold);
+    let flush = json!({"since": "2026-01-02T03:04:05Z", "hooks": [{"name": "flush", "owner": "cache-team"}]});
+    let held = awaiting_with(&json!({"timeoutSeconds": 30}), false, flush);
     let removes = "kubectl annotate nm n1 pre-drain.hook.kubectl-nm.dev/flush-";
     assert_eq!(held[0].commands, [removes, both.as_str()], "the Jobs are kept, too");
     let unlimited = awaiting(&json!({}), false);
