@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Resource;
 use kube::api::{Api, ListParams};
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use nm_shared::PodReference;
 use serde::de::DeserializeOwned;
 
@@ -63,8 +64,30 @@ where
     K: Clone + Debug + DeserializeOwned,
 {
     let list = within_timeout(asked, cluster.request(asked, async || api.list(&which).await)).await?;
-    let is_cut = list.metadata.continue_.as_deref().is_some_and(|token| !token.is_empty());
+    let is_cut = is_cut(&list.metadata);
     Ok((list.items, is_cut))
+}
+
+/// The metadata of the objects of a list; unseen if there are more than its limit.
+pub(super) async fn metadata<K>(
+    cluster: &Cluster,
+    api: &Api<K>,
+    asked: &str,
+    which: ListParams,
+) -> Result<Vec<PartialObjectMeta<K>>, Unseen>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let list =
+        within_timeout(asked, cluster.request(asked, async || api.list_metadata(&which).await)).await?;
+    if let (Some(limit), true) = (which.limit, is_cut(&list.metadata)) {
+        return Err(Unseen::Failed(asked.to_owned(), format!("there are more than {limit}")));
+    }
+    Ok(list.items)
+}
+
+fn is_cut(list: &ListMeta) -> bool {
+    list.continue_.as_deref().is_some_and(|token| !token.is_empty())
 }
 
 pub(super) async fn within_timeout<T>(

@@ -240,10 +240,21 @@ pub struct PreemptedPod {
     pub pod: PodReference,
     /// Its uid.
     pub uid: String,
-    /// The other one, of higher priority.
-    pub by: PodReference,
+    /// The uid of the other one, of higher priority.
+    pub by_uid: String,
+    /// The other one; none if it is not known.
+    pub by: Option<Preemptor>,
     /// When it was preempted.
     pub at: Timestamp,
+}
+
+/// The pod that the scheduler has placed instead of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preemptor {
+    /// The pod.
+    pub pod: PodReference,
+    /// Whether a DaemonSet controls it, as far as it still exists.
+    pub is_of_daemon_set: bool,
 }
 
 /// A Job that has failed for good after pods of it left a node.

@@ -214,7 +214,7 @@ impl<'a> Group<'a> {
         let preempted: Vec<&PreemptedPod> =
             self.outages.iter().flat_map(|outage| &outage.preempted).collect();
         let words = || preempted_by(self.these(), preempted.iter().copied());
-        (!preempted.is_empty()).then(|| format!("{}, in place of pods that left {node}.", words()))
+        (!preempted.is_empty()).then(|| format!("{}, probably in place of pods that left {node}.", words()))
     }
 
     /// That so many of its pods left the node, of which some are still terminating.

@@ -11,10 +11,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::Cluster;
-use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, list, page};
+use crate::explain::bounded_requests::{MAX_CONCURRENT, MAX_PODS, list, metadata, page};
 use crate::explain::cluster_facts::{
     ClusterFacts, FailedJob, Outage, OutageGap, PreemptedPod, StoppedPod, Unseen, Workload,
 };
@@ -34,6 +35,9 @@ const MAX_NAMESPACES: usize = 20;
 
 /// How many workloads of a kind are read at most, to see whether any is down at all.
 const MAX_WORKLOADS: u32 = 5000;
+
+/// How many pods of a namespace are read at most, to find those that others were preempted for.
+const MAX_PREEMPTORS: u32 = 5000;
 
 /// How many Jobs of a namespace are read at most.
 const MAX_JOBS: u32 = 500;
@@ -152,16 +156,18 @@ async fn add_lacking<'a>(
         }
     });
     let everywhere: Vec<StoppedPod> = stopping.iter().filter_map(StoppedPod::of).collect();
+    let is_of_drain =
+        |pod: &StoppedPod| drained.get(pod.node.as_str()).is_some_and(|(began, _)| pod.at >= *began);
+    let stopped: Vec<StoppedPod> = everywhere.iter().filter(|pod| is_of_drain(pod)).cloned().collect();
     facts.preempted = preempting.iter().filter_map(PreemptedPod::of).collect();
+    let unseen = read_preemptors(&mut facts.preempted, &everywhere, &stopped, cluster).await;
+    gaps.extend(unseen.into_iter().map(OutageGap::Unseen));
     let drain = |(node, (began, object)): (&&'a str, &(Timestamp, &NodeMaintenance))| {
-        let preempted = preemption::of_drain(node, *began, &everywhere, &facts.preempted);
+        let preempted = preemption::of_drain(node, *began, &stopped, &facts.preempted);
         let is_over = with_lacking && State::of(object) == State::Drained;
         (*node, Drain { began: *began, is_over, preempted })
     };
     let drains: BTreeMap<&str, Drain> = drained.iter().map(drain).collect();
-    let is_of_drain =
-        |pod: &StoppedPod| drains.get(pod.node.as_str()).is_some_and(|drain| pod.at >= drain.began);
-    let stopped: Vec<StoppedPod> = everywhere.iter().filter(|pod| is_of_drain(pod)).cloned().collect();
     let preempted = drains.values().flat_map(|drain| &drain.preempted).map(|pod| &pod.pod);
     let namespaces: BTreeSet<&str> =
         stopped.iter().map(|pod| &pod.pod).chain(preempted).map(|pod| pod.namespace.as_str()).collect();
@@ -316,10 +322,15 @@ pub async fn preempted_since<'a>(
 ) -> Vec<(Workload, Vec<PreemptedPod>)> {
     let read = tokio::join!(events_of(cluster, "Killing"), events_of(cluster, "Preempted"));
     let (Ok((stopped, _)), Ok((preempted, _))) = read else { return Vec::new() };
-    let stopped: Vec<StoppedPod> = stopped.iter().filter_map(StoppedPod::of).collect();
-    let preempted: Vec<PreemptedPod> = preempted.iter().filter_map(PreemptedPod::of).collect();
-    let of_node = |node| preemption::of_drain(node, began, &stopped, &preempted);
-    let preempted: Vec<PreemptedPod> = nodes.into_iter().flat_map(of_node).collect();
+    let everywhere: Vec<StoppedPod> = stopped.iter().filter_map(StoppedPod::of).collect();
+    let nodes: BTreeSet<&str> = nodes.into_iter().collect();
+    let is_of_roll = |pod: &&StoppedPod| pod.at >= began && nodes.contains(pod.node.as_str());
+    let left: Vec<StoppedPod> = everywhere.iter().filter(is_of_roll).cloned().collect();
+    let mut preempted: Vec<PreemptedPod> = preempted.iter().filter_map(PreemptedPod::of).collect();
+    // What is not seen is not named.
+    let _ = read_preemptors(&mut preempted, &everywhere, &left, cluster).await;
+    let of_node = |node| preemption::of_drain(node, began, &left, &preempted);
+    let preempted: Vec<PreemptedPod> = nodes.iter().copied().flat_map(of_node).collect();
     let namespaces: BTreeSet<&str> = preempted.iter().map(|lost| lost.pod.namespace.as_str()).collect();
     let read = namespaces.into_iter().take(MAX_NAMESPACES).map(|namespace| lacking_in(cluster, namespace));
     let lacking = join_all(read).await.into_iter().filter_map(Result::ok).flatten();
@@ -329,6 +340,36 @@ pub async fn preempted_since<'a>(
         (!lost.is_empty()).then_some((workload, lost))
     };
     lacking.filter_map(with_preempted).collect()
+}
+
+/// Names the pods that others were preempted for, as far as they are in the namespaces of the pods that have left nodes, as the
+/// replacements of these are. Returns what is not seen of these namespaces.
+async fn read_preemptors(
+    preempted: &mut [PreemptedPod],
+    stopped: &[StoppedPod],
+    left: &[StoppedPod],
+    cluster: &Cluster,
+) -> Vec<Unseen> {
+    if preempted.is_empty() {
+        return Vec::new();
+    }
+    let namespaces: BTreeSet<&str> = left.iter().map(|pod| pod.pod.namespace.as_str()).collect();
+    let read = namespaces.into_iter().take(MAX_NAMESPACES).map(|namespace| pods_of(cluster, namespace));
+    let (mut pods, mut unseen) = (Vec::new(), Vec::new());
+    for read in join_all(read).await {
+        match read {
+            Ok(read) => pods.extend(read),
+            Err(why) => unseen.push(why),
+        }
+    }
+    preemption::name_preemptors(preempted, stopped, &pods);
+    unseen
+}
+
+/// The metadata of the pods of a namespace.
+async fn pods_of(cluster: &Cluster, namespace: &str) -> Result<Vec<PartialObjectMeta<Pod>>, Unseen> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
+    metadata(cluster, &pods, "list pods", ListParams::default().limit(MAX_PREEMPTORS)).await
 }
 
 /// Up to [`MAX_EVENTS`] events of the cluster with this reason, and whether there are more.

@@ -54,15 +54,15 @@ async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_
         let mut event = json!({"metadata": {"name": "e"}, "reason": reason,
             "involvedObject": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": format!("uid-{pod}")}});
         event["source"] = more["source"].clone();
-        event["related"] = more["related"].clone();
+        event["message"] = more["message"].clone();
         event[if reason == "Killing" { "lastTimestamp" } else { "eventTime" }] = json!(time);
         event
     };
     let killing =
         |pod: &str, node: &str, time: &str| event("Killing", pod, time, json!({"source": {"host": node}}));
     let preempted = |by: &str| {
-        let by = json!({"kind": "Pod", "namespace": "shop", "name": by, "uid": by});
-        event("Preempted", "low-6c4-bcdfg", "2026-01-02T03:04:20.000000Z", json!({"related": by}))
+        let by = json!({"message": format!("Preempted by pod uid-{by} on node n2")});
+        event("Preempted", "low-6c4-bcdfg", "2026-01-02T03:04:20.000000Z", by)
     };
     let with_preemptor = |preemptor: &str| {
         let events = json!([
@@ -73,9 +73,12 @@ async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_
         let low = json!({"metadata": {"name": "low", "namespace": "shop"}, "spec": {"replicas": 1},
             "status": {"replicas": 1, "readyReplicas": 0, "conditions": [{"type": "Available", "status": "False",
                 "lastTransitionTime": "2026-01-02T03:04:21Z"}]}});
+        let pod =
+            json!({"metadata": {"name": preemptor, "namespace": "shop", "uid": format!("uid-{preemptor}")}});
         let (cluster, _) = cluster(move |_, path| match path {
             "/api/v1/events" => list_of(&events, ""),
             "/apis/apps/v1/namespaces/shop/deployments" => list_of(&json!([low]), ""),
+            "/api/v1/namespaces/shop/pods" => list_of(&json!([pod]), ""),
             _ => list_of(&json!([]), ""),
         });
         cluster

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::surroundings::{drained, outage};
 use super::*;
-use crate::explain::cluster_facts::PreemptedPod;
+use crate::explain::cluster_facts::{PreemptedPod, Preemptor};
 
 const FULL: &str = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.";
 
@@ -13,7 +13,8 @@ fn preempted(name: &str) -> PreemptedPod {
     PreemptedPod {
         pod: of(name),
         uid: name.into(),
-        by: of("high-6c4-xyz12"),
+        by_uid: "7d2f".into(),
+        by: Some(Preemptor { pod: of("high-6c4-xyz12"), is_of_daemon_set: false }),
         at: "2026-01-02T03:05:00Z".parse().unwrap(),
     }
 }
@@ -36,7 +37,7 @@ fn lacking(ready: i32, left: usize, preempted: Vec<PreemptedPod>, pods: Vec<Valu
 fn the_workloads_that_lack_pods_since_a_drain_are_named_with_what_took_them() {
     let pod = || pending("Unschedulable", FULL);
     let victims = || vec![preempted("web-6c4-bcdfg"), preempted("web-6c4-bcdfh")];
-    let by = "preempted by shop/high-6c4-xyz12, in place of pods that left n1.";
+    let by = "preempted by shop/high-6c4-xyz12, probably in place of pods that left n1.";
     let two = format!("2 pods of this workload were {by}");
     let one = format!("1 pod of this workload was {by}");
     let left = "1 pod of this workload left n1 during the drain.";
@@ -80,4 +81,6 @@ fn a_blocked_pod_whose_budget_waits_for_preempted_pods_says_since_when_and_by_wh
         said(&facts),
         ["1 pod of deploy/web was preempted by shop/high-6c4-xyz12, at 2026-01-02T03:05:00Z."]
     );
+    facts.preempted[1].by = None;
+    assert_eq!(said(&facts), ["1 pod of deploy/web was preempted, at 2026-01-02T03:05:00Z."]);
 }
