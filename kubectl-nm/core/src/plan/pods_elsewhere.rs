@@ -52,6 +52,17 @@ pub(crate) struct PodsElsewhere {
     pub(crate) ready: ReadyPods,
 }
 
+/// How much of the pods on other nodes was read.
+pub(super) enum ReadElsewhere {
+    /// What the plan depends on.
+    Enough(PodsElsewhere),
+    /// What shows which pods fit, but not what their preemption means for workloads. No unread node can take the pods that do not
+    /// fit, so unread nodes count as empty: pods that are preempted may fit there.
+    WithoutVictims(PodsElsewhere),
+    /// Too little, within the limit of requests.
+    TooLittle,
+}
+
 /// The pods on planned nodes.
 pub(super) type PlannedPods<'a> = &'a [(&'a str, &'a [Arc<Pod>])];
 
@@ -67,15 +78,15 @@ impl PodsElsewhere {
         }
     }
 
-    /// Reads what a plan of these nodes depends on; none if that takes more requests than `limit`, if the pods do not fit on a
-    /// few nodes, or if they preempt others, whose workloads matter then.
+    /// Reads what a plan of these nodes depends on, as far as that takes no more requests than `limit`, the pods fit on a few
+    /// nodes, and they do not preempt others, whose workloads matter then.
     pub(super) async fn read(
         planned: PlannedPods<'_>,
         nodes: Option<&[Node]>,
         volumes: &Volumes,
         cluster: &Cluster,
         limit: usize,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<ReadElsewhere, Error> {
         let is_planned: HashSet<&str> = planned.iter().map(|(node, _)| *node).collect();
         let pods = || planned.iter().flat_map(|(_, pods)| pods.iter());
         let mut workloads: BTreeMap<NamespacedWorkload, &Pod> = BTreeMap::new();
@@ -85,10 +96,10 @@ impl PodsElsewhere {
             }
         }
         if workloads.len() > limit {
-            return Ok(None);
+            return Ok(ReadElsewhere::TooLittle);
         }
         let requests = limit - workloads.len();
-        let mut elsewhere =
+        let elsewhere =
             Self { ready: ready_elsewhere(&workloads, &is_planned, cluster).await?, ..Self::default() };
         let to_place = |pod: &&Arc<Pod>| {
             let is_replaced =
@@ -100,20 +111,17 @@ impl PodsElsewhere {
             .map(|pod| PodToPlace { pod, volumes: volumes.node_selectors(pod) })
             .collect();
         let others = nodes.unwrap_or_default().iter().filter(|other| !is_planned.contains(node::name(other)));
-        let has_capacity =
-            elsewhere.find_capacity(&to_place, others.collect(), cluster, requests.min(MAX_NODES)).await?;
-        Ok(has_capacity.then_some(elsewhere))
+        elsewhere.find_capacity(&to_place, others.collect(), cluster, requests.min(MAX_NODES)).await
     }
 
-    /// Reads the pods of as many nodes as it takes to place all pods that fit somewhere; false if these are too many, or if some
-    /// pods fit only by preemption.
+    /// Adds the pods of as many nodes as it takes to place all pods that fit somewhere.
     async fn find_capacity(
-        &mut self,
+        mut self,
         to_place: &[PodToPlace<'_>],
         mut unread: Vec<&Node>,
         cluster: &Cluster,
         limit: usize,
-    ) -> Result<bool, Error> {
+    ) -> Result<ReadElsewhere, Error> {
         let mut read: Vec<&Node> = Vec::new();
         loop {
             let estimate = capacity::estimate(to_place, read.iter().copied(), |node| self.used.get(node));
@@ -121,13 +129,13 @@ impl PodsElsewhere {
             let could_take = |node: &&Node| unplaced.iter().any(|pod| fits_on_empty(pod, node));
             let next: Vec<&Node> = unread.iter().copied().filter(could_take).take(MAX_CONCURRENT).collect();
             if next.is_empty() && !estimate.preempting.is_empty() {
-                return Ok(false);
+                return Ok(ReadElsewhere::WithoutVictims(self));
             }
             if next.is_empty() {
                 break;
             }
             if read.len() + next.len() > limit {
-                return Ok(false);
+                return Ok(ReadElsewhere::TooLittle);
             }
             let pods = stream::iter(&next).map(|node| of_node(node::name(node), cluster));
             let pods: Vec<Vec<Pod>> = pods.buffered(MAX_CONCURRENT).try_collect().await?;
@@ -141,7 +149,7 @@ impl PodsElsewhere {
         }
         let full = unread.into_iter().map(|node| (node::name(node).to_owned(), UsedCapacity::of_full(node)));
         self.used.extend(full);
-        Ok(true)
+        Ok(ReadElsewhere::Enough(self))
     }
 }
 

@@ -17,7 +17,7 @@ use nm_shared::gate::etcd_guard::ETCD_NAMESPACE;
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::{PAGE_SIZE, list_pages};
 use crate::error::Error;
-use crate::plan::pods_elsewhere::{self, MAX_CONCURRENT, PodsElsewhere};
+use crate::plan::pods_elsewhere::{self, MAX_CONCURRENT, PodsElsewhere, ReadElsewhere};
 
 /// How many requests for the pods of a node or a workload take about as long as one for a page of all pods.
 const REQUESTS_PER_PAGE: usize = 4;
@@ -90,11 +90,16 @@ impl SnapshotPods {
             self.planned.iter().map(|(node, pods)| (node.as_str(), pods.as_slice())).collect();
         let read = PodsElsewhere::read(&planned, nodes, volumes, cluster, self.requests).await?;
         let names: HashSet<&str> = self.planned.keys().map(String::as_str).collect();
-        let elsewhere = match read {
-            Some(read) => read,
-            None => Self::read_all(&names, cluster).await?.elsewhere.unwrap_or_default(),
-        };
-        self.elsewhere = Some(elsewhere);
+        match read {
+            ReadElsewhere::Enough(read) => {
+                self.elsewhere = Some(read);
+                return Ok(());
+            }
+            // The time may be over before all pods are listed.
+            ReadElsewhere::WithoutVictims(read) => self.elsewhere = Some(read),
+            ReadElsewhere::TooLittle => {}
+        }
+        self.elsewhere = Some(Self::read_all(&names, cluster).await?.elsewhere.unwrap_or_default());
         Ok(())
     }
 
@@ -151,11 +156,12 @@ fn add_etcd(etcd: &mut Vec<DrainPod>, pod: &Pod) {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::fake_server::cluster;
+    use crate::testing::fake_server::{NEVER, cluster};
 
     const ALL: &str = "GET /api/v1/pods";
 
@@ -242,6 +248,33 @@ mod tests {
         };
         assert_eq!(read_for(0).await, 11, "the count, the planned node, and nine others");
         assert_eq!(read_for(100).await, 12, "and all pods");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_shows_a_preemption_is_kept_if_the_time_is_over_before_all_pods_are_listed() {
+        let asked = Mutex::new(0);
+        let (cluster, _) = cluster(move |_, path| {
+            if path != "/api/v1/pods" {
+                return list(&[], None);
+            }
+            let mut asked = asked.lock().unwrap();
+            *asked += 1;
+            match *asked {
+                1 => list(&[], Some(100_000)),
+                2 => {
+                    let mut planned = pod("db-0", "n0");
+                    planned["spec"]["priority"] = json!(100);
+                    list(&[planned], None)
+                }
+                3 => list(&[pod("low-0", "n1")], None),
+                _ => (NEVER, Value::Null),
+            }
+        });
+        let mut pods = SnapshotPods::read(&HashSet::from(["n0"]), &cluster).await.unwrap();
+        let (nodes, volumes) = (["n0", "n1"].map(node), Volumes::default());
+        let read = pods.read_elsewhere(Some(&nodes), &volumes, &cluster);
+        tokio::time::timeout(Duration::from_millis(100), read).await.unwrap_err();
+        assert_eq!(pods.elsewhere.unwrap().used.keys().collect::<Vec<_>>(), ["n1"]);
     }
 
     #[tokio::test]
