@@ -414,7 +414,12 @@ async fn of_namespace(
         return Ok((Vec::new(), None));
     }
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
-    let pods = list(cluster, &pods, "list pods", ListParams::default().limit(MAX_PODS)).await?;
+    let pods = match list(cluster, &pods, "list pods", ListParams::default().limit(MAX_PODS)).await {
+        Ok(pods) => pods,
+        // One that has ready pods may only be rolling out or scaling up: without its pods, there is nothing to report.
+        Err(_) if !lacking.iter().any(Workload::is_down) => return Ok((Vec::new(), None)),
+        Err(unseen) => return Err(unseen),
+    };
     let (warned, are_cut) = warned_before(cluster, namespace, stopped).await;
     let mut outages = Vec::new();
     for workload in lacking {

@@ -110,6 +110,38 @@ async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_
 }
 
 #[tokio::test]
+async fn too_many_pods_are_a_gap_only_where_a_workload_is_down() {
+    let gaps = async |ready: i32| {
+        let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-6c4-bcdfg", "uid": "u"},
+            "lastTimestamp": "2026-01-02T03:04:10Z"}]);
+        let web = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2},
+            "status": {"replicas": 2, "readyReplicas": ready}});
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/events" => list_of(&killing, ""),
+            "/apis/apps/v1/namespaces/shop/deployments" => list_of(&json!([web]), ""),
+            "/api/v1/namespaces/shop/pods" => list_of(&json!([]), "token"),
+            _ => list_of(&json!([]), ""),
+        });
+        let mut status = running(1, &[]);
+        status["phase"] = json!("Succeeded");
+        status["podCounts"] = json!({"gone": 1});
+        let condition = |type_: &str| {
+            json!({"type": type_, "status": "True", "reason": type_, "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        status["conditions"] = json!([condition("Cordoned"), condition("Drained")]);
+        let mut facts = ClusterFacts::default();
+        let now = "2026-01-02T03:05:00Z".parse().unwrap();
+        Box::pin(add(&mut facts, [&with_status("n1", status)], &cluster, now)).await;
+        facts.outage_gaps.remove("n1").unwrap_or_default()
+    };
+    assert_eq!(gaps(1).await, [].into(), "it may be scaling up");
+    let more = Unseen::Failed("list pods".into(), format!("there are more than {MAX_PODS}"));
+    assert_eq!(gaps(0).await, [OutageGap::Unseen(more)].into());
+}
+
+#[tokio::test]
 async fn jobs_that_were_not_read_are_a_gap_where_a_drain_evicted_pods_of_jobs() {
     let gaps = async |jobs: (u16, Value), of_jobs: i32| {
         let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
