@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
 use nm_core::args::names;
@@ -115,9 +116,8 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
             facts.roll_jobs = starting_jobs(rolls.values(), cluster).await;
-            for roll in rolls.values() {
-                facts.job_problems.extend(job::problems(cluster, roll).await);
-            }
+            let problems = join_all(rolls.values().map(|roll| job::problems(cluster, roll))).await;
+            facts.job_problems = problems.into_iter().flatten().collect();
             // Of all maintenances, planned ones are left out unless something else is to be said of them.
             if !nodes.is_empty() {
                 facts.turns = explain_rolls::turns(&found, &rolls, Timestamp::now());

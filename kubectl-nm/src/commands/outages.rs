@@ -1,5 +1,5 @@
-//! The workloads that drains left without a ready pod, at the end of a wait, and those that lack pods after a roll. While nodes drain, `explain` finds them: it takes
-//! several requests, and a pod that is being replaced is nothing to report with each change.
+//! The workloads that drains left without a ready pod, at the end of a wait, and those that lack pods after a roll. While nodes drain,
+//! `explain` finds them: it takes several requests, and a pod that is being replaced is nothing to report with each change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -22,6 +22,11 @@ pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// Whether a node is cordoned: unschedulable, by whomever.
+pub fn is_unschedulable(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
 /// Whether a node is Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {

@@ -75,7 +75,7 @@ impl CandidateNode for Node {
     }
 
     fn is_unschedulable(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+        node::is_unschedulable(self)
     }
 
     fn is_ready(&self) -> bool {

@@ -26,11 +26,6 @@ pub(super) fn id(taint: &Taint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-/// Whether the node is cordoned.
-pub(super) fn unschedulable(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
-}
-
 /// The taints of the node.
 pub(super) fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()

@@ -15,8 +15,9 @@ use serde_json::{Map, Value, json};
 
 use crate::api::group::Group;
 use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use crate::cluster::node;
 use crate::cluster::node_fit::taint;
-use crate::drain::node_marks::{id, label, marks, planned_taint, same, taints, unschedulable};
+use crate::drain::node_marks::{id, label, marks, planned_taint, same, taints};
 pub use crate::drain::undo_record::Neighbours;
 use crate::drain::undo_record::{UndoRecord, cordon_record, everything, planned_record, recorded};
 
@@ -65,7 +66,7 @@ pub fn is_cordoned(node: &Node, group: Group) -> bool {
 
 /// Whether the node has all marks of a maintenance of this group, with or without an undo record.
 pub fn has_all_marks(node: &Node, group: Group) -> bool {
-    unschedulable(node)
+    node::is_unschedulable(node)
         && (!group.has_exclude_label() || label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE))
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
 }
@@ -169,7 +170,7 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         Some(inherited) => inherited.with_marks(node, &missing, group),
         None if must_be_ours(node, requester) => assumed_record(node, requester),
         None => {
-            let made_unschedulable = !unschedulable(node);
+            let made_unschedulable = !node::is_unschedulable(node);
             let added_taints = missing.iter().map(id).collect();
             UndoRecord { made_unschedulable, added_taints, ..UndoRecord::default() }
                 .with_marks(node, &missing, group)
@@ -232,7 +233,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let mut spec = Map::new();
     if undo.made_unschedulable {
         spec.insert("unschedulable".to_owned(), Value::Null);
-    } else if !unschedulable(node) {
+    } else if !node::is_unschedulable(node) {
         spec.insert("unschedulable".to_owned(), json!(true));
     }
     if restored != current {
@@ -253,7 +254,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
 pub fn leaves_cordoned(node: &Node, NodePatch(patch): &NodePatch) -> bool {
     match patch["spec"].get("unschedulable") {
         Some(unschedulable) => *unschedulable == Value::Bool(true),
-        None => unschedulable(node),
+        None => node::is_unschedulable(node),
     }
 }
 
@@ -336,7 +337,7 @@ fn must_be_ours(node: &Node, requester: &Requester) -> bool {
         CordonedBy::Nobody => false,
         CordonedBy::NmReconciler => {
             let is_tainted = taints(node).iter().any(|taint| taint.key == UNSCHEDULABLE_TAINT);
-            unschedulable(node) || is_tainted || has_own_mark(node, requester.group)
+            node::is_unschedulable(node) || is_tainted || has_own_mark(node, requester.group)
         }
         CordonedBy::Medik8s => has_own_mark(node, requester.group),
     }

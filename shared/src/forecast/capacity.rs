@@ -68,8 +68,7 @@ struct NodeCapacity<'a> {
 
 impl NodeCapacity<'_> {
     fn takes_pods(&self) -> bool {
-        let is_cordoned = self.node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-        node::is_ready(self.node) && !is_cordoned
+        node::is_ready(self.node) && !node::is_unschedulable(self.node)
     }
 }
 

@@ -34,7 +34,7 @@ pub fn emptied(
 ) -> Vec<NodeGroup> {
     // A pool may have a taint of its own, which its pods tolerate.
     let takes_pods =
-        |node: &&Node| !is_unschedulable(node) && node::is_ready(node) && !is_taken(node::name(node));
+        |node: &&Node| !node::is_unschedulable(node) && node::is_ready(node) && !is_taken(node::name(node));
     let is_emptied = |group: &[&Node]| {
         let mut before = group.iter().copied().filter(takes_pods).peekable();
         before.peek().is_some() && before.all(|node| drains(node::name(node)))
@@ -65,10 +65,6 @@ fn emptied_by(
         group.len() > 1 && is_emptied(&group)
     };
     values.into_iter().filter(is_emptied).collect::<Vec<_>>().into_iter()
-}
-
-fn is_unschedulable(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Whether a taint of the node keeps out pods that tolerate nothing.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
+use nm_shared::cluster::node::is_unschedulable;
 
 use crate::args::names::{closest, distinct, parse_node};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
@@ -131,8 +132,7 @@ pub fn unchecked(node: &str) -> Line {
 /// That a node is not in maintenance, and that it is cordoned, where it is among the nodes that were read.
 pub fn not_in_maintenance(name: &str, read: &[Node], kubectl: &str) -> Line {
     let line = Line::new(format!("node/{name} is not in maintenance"));
-    let is_cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-    if !read.iter().any(|node| node.metadata.name.as_deref() == Some(name) && is_cordoned(node)) {
+    if !read.iter().any(|node| node.metadata.name.as_deref() == Some(name) && is_unschedulable(node)) {
         return line;
     }
     let uncordon = format!("{kubectl} uncordon {}", shell_quoted(name));

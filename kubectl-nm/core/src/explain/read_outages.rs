@@ -126,7 +126,7 @@ pub async fn add_seen<'a>(
     add_lacking(facts, explained, false, cluster).await;
 }
 
-/// The same; `with_lacking`: and workloads with too few ready pods, of drains that are over.
+/// Adds the outages, and with `with_lacking` workloads with too few ready pods since drains that are over.
 async fn add_lacking<'a>(
     facts: &mut ClusterFacts,
     explained: impl IntoIterator<Item = &'a NodeMaintenance>,
