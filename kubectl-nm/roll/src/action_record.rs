@@ -12,6 +12,13 @@ pub struct ActionRecord {
     pub state: ActionState,
 }
 
+impl ActionRecord {
+    /// Whether it runs, or its end was not seen.
+    pub fn is_running(&self) -> bool {
+        self.state == ActionState::Running
+    }
+}
+
 /// How far a command or a Job has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -254,8 +254,7 @@ async fn pods(cluster: &Cluster, job: &Value) -> Vec<Value> {
 /// The nodes of a roll for which Jobs run, with these.
 fn running(roll: &Roll) -> impl Iterator<Item = (&str, Value)> {
     roll.nodes.iter().filter_map(|node| {
-        let is_running =
-            node.record.current_action().is_some_and(|action| action.state == ActionState::Running);
+        let is_running = node.record.current_action().is_some_and(ActionRecord::is_running);
         let Some(NodeAction::Job(template)) =
             roll.settings.action_of(node.record.step).filter(|_| is_running)
         else {

@@ -164,7 +164,7 @@ impl Observed {
     pub fn shown_at(now: Timestamp, roll: &Roll, nodes: Option<BTreeMap<String, NodeView>>) -> Self {
         let record = roll.record.as_ref();
         let runner = record.and_then(|record| record.runner.as_ref());
-        let is_running = |action: &ActionRecord| runner.is_some() && action.state == ActionState::Running;
+        let is_running = |action: &ActionRecord| runner.is_some() && action.is_running();
         let acting = roll.nodes.iter().filter(|node| node.record.current_action().is_some_and(is_running));
         let unknown =
             || roll.nodes.iter().map(|node| (node.node().to_owned(), NodeView::unknown())).collect();

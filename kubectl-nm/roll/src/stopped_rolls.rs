@@ -11,7 +11,7 @@ use nm_core::terminal::text::first_names;
 use nm_shared::NodeMaintenance;
 
 use crate::job;
-use crate::record::{ActionState, Roll, RollNode};
+use crate::record::{Roll, RollNode};
 use crate::settings::NodeAction;
 
 /// The rolls of a cluster, as they are before some of their nodes are stopped.
@@ -102,7 +102,7 @@ pub fn ended_action(
     now: Timestamp,
 ) -> Option<String> {
     let node = roll.node(name)?;
-    node.record.current_action().filter(|action| action.state == ActionState::Running)?;
+    node.record.current_action().filter(|action| action.is_running())?;
     let (roll_name, is_run) = (&roll.name, runners.is_run(&roll.name, now));
     // A roll halts once what is under way has finished. A pod that begins to run one that has halted does not follow any Job.
     let is_followed = is_run && runners.halt(&roll.name).is_none();

@@ -9,10 +9,8 @@ use crate::cluster::pod;
 use crate::drain::blocker::Blocker;
 use crate::drain::budget_allowance::Budgets;
 use crate::forecast::budget_forecast::BudgetForecast;
+use crate::forecast::outage::USUAL_REPLACEMENT;
 use crate::forecast::{Forecast, PodForecast, PodOutcome};
-
-/// How long a replacement usually takes to become Ready, at most.
-const USUAL_REPLACEMENT_SECONDS: i64 = 30;
 
 impl PodForecast {
     /// The pod waits for replacements that fit on no node.
@@ -36,7 +34,7 @@ impl Forecast {
         };
         let is_short = |guard: &BudgetForecast| {
             let others = guard.rounds.unwrap_or(1).saturating_sub(1);
-            let usual = USUAL_REPLACEMENT_SECONDS.saturating_mul(others.try_into().unwrap_or(i64::MAX));
+            let usual = USUAL_REPLACEMENT.as_secs().saturating_mul(others.try_into().unwrap_or(i64::MAX));
             guard.budget == *budget && (guard.now == 0 || after <= usual)
         };
         self.budgets.iter().any(is_short)

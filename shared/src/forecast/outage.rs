@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
+
 use crate::api::pod_reference::PodReference;
 use crate::api::returned_pod::WorkloadReference;
 use crate::api::status::BlockReason;
 use crate::cluster::pod;
 use crate::forecast::preemption::Preemption;
 use crate::forecast::{Forecast, PodOutcome};
+
+/// How long a replacement usually takes to become Ready, at most: a workload that is down for less may only be waiting for it.
+pub const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
 
 /// A workload and its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

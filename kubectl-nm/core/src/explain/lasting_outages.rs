@@ -5,17 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
+use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
 use crate::client::cluster::Cluster;
 use crate::explain::bounded_requests::MAX_CONCURRENT;
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::read_outages::{add_seen, down_in};
 use crate::maintenance::{node, uid};
-
-/// A workload that is down for less than this may only be waiting for its replacement to start.
-pub const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
 
 /// A maintenance, and the workloads that were down when they were last read: `shop/deploy/web`.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
+use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
 use crate::explain::cause::{Cause, CommonGround, Outlook, few};
 use crate::explain::cause_wording::{Told, tell_of_replacements};
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, PreemptedPod, Unseen, Workload};
 use crate::explain::first_cause::{ChainEnd, FirstCause, replacements};
-use crate::explain::lasting_outages::USUAL_REPLACEMENT;
 use crate::explain::preemption::preempted_by;
 use crate::maintenance::node;
 use crate::terminal::command_context::shell_quoted;

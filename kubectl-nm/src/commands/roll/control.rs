@@ -15,7 +15,7 @@ use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher};
 use nm_roll::in_cluster::starting::starting;
-use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Step};
+use nm_roll::record::{ActionRecord, ActionState, Roll, RollNode, RollRecord, Step};
 use nm_roll::stopped_rolls::ended_action;
 use nm_roll::store;
 use nm_roll::unfinished::return_hint;
@@ -32,9 +32,7 @@ const STARTED_EARLY: &str = "somebody has started its drain before its turn";
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true, &this_runner().who).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acts = |node: &&RollNode| {
-        node.record.current_action().is_some_and(|action| action.state == ActionState::Running)
-    };
+    let acts = |node: &&RollNode| node.record.current_action().is_some_and(ActionRecord::is_running);
     let acting = roll.nodes.iter().filter(acts).count();
     if acting > 0 && record.runner.is_some() {
         out.message(&Line::new(format!(

@@ -17,7 +17,7 @@ use nm_roll::error::RollError;
 use nm_roll::finisher::is_seen;
 use nm_roll::in_cluster::runner_job;
 use nm_roll::in_cluster::starting::starting;
-use nm_roll::record::{ActionState, Roll, RollNode, RollRecord, Runner};
+use nm_roll::record::{ActionRecord, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::skip::{Skip, skipped};
 use nm_roll::store;
@@ -358,7 +358,7 @@ fn warn_of_running_commands(args: &ResumeArgs, roll: &Roll, record: &RollRecord,
         let is_skipped = args.skip.iter().any(|skipped| skipped == node.node());
         !is_skipped
             && roll.settings.runs_command(node.record.step)
-            && action.is_some_and(|action| action.state == ActionState::Running)
+            && action.is_some_and(ActionRecord::is_running)
     };
     let running = roll.nodes.iter().filter(is_running).map(RollNode::node).collect::<Vec<_>>().join(", ");
     let Some(runner) = &record.runner else { return };

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::explain::lasting_outages::{SeenOutages, USUAL_REPLACEMENT};
+use nm_core::explain::lasting_outages::SeenOutages;
 use nm_core::maintenance::{State, pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
+use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
 /// How often there is a read at most, whichever nodes pods leave.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
