@@ -15,7 +15,7 @@ use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
 use crate::decide::eviction_order::EvictionOrder;
 use crate::decide::surge::Surges;
-use crate::drain::budget_allowance::{AllowedDisruption, BudgetBlock, BudgetPrediction, Budgets};
+use crate::drain::budget_allowance::{AllowedDisruption, BudgetBlock, BudgetPrediction, Budgets, Stuck};
 use crate::drain::eviction_attempts::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
@@ -61,7 +61,7 @@ impl EvictionQueue {
         let mut budgets = observed.budgets.clone();
         for planned in &plan.pods {
             match observed.readiness() {
-                Readiness::Silent => budgets.note_stuck(&planned.pod),
+                Readiness::Silent => budgets.note_stuck(&planned.pod, Stuck::Unready),
                 Readiness::Ready(Some(since)) => budgets.note_node_ready(&planned.pod, since),
                 Readiness::Ready(None) | Readiness::NotReady => {}
             }

@@ -80,6 +80,8 @@ pub enum Stuck {
     Unready,
     /// The scheduler finds no node for it.
     Unschedulable,
+    /// It crashes again and again, and nothing probes it: it is Ready while it runs, if it runs at all.
+    Crashing,
 }
 
 /// A budget and the disruptions that remain.
@@ -299,13 +301,13 @@ impl Budgets {
 
     /// Notes that `pod` does not become Ready if it is not: its node does not report, for example. That counts for those of its
     /// budgets that do not allow its eviction, either. A pod that is deleted is replaced.
-    pub fn note_stuck(&mut self, pod: &DrainPod) {
+    pub fn note_stuck(&mut self, pod: &DrainPod, why: Stuck) {
         if pod::is_ready(pod) || pod::deadline(pod).is_some() {
             return;
         }
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let guards = near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod));
-        guards.for_each(|left| left.add_stuck(Stuck::Unready));
+        guards.for_each(|left| left.add_stuck(why));
     }
 
     /// The same of a pod that the drain does not evict.
@@ -317,9 +319,12 @@ impl Budgets {
     /// Why the budget allows no eviction before pods are Ready that are stuck; none if enough others are.
     pub fn lacks(&self, budget: &BudgetKey) -> Option<Stuck> {
         let left = self.find(budget).filter(|left| left.motion.lacks_stuck)?;
-        let unready = left.stuck.get(&Stuck::Unready).copied().unwrap_or_default();
-        let is_enough = left.budget.is_unsatisfiable_without(unready);
-        Some(if is_enough { Stuck::Unready } else { Stuck::Unschedulable })
+        let mut lacking = 0;
+        let of_all = left.stuck.iter().find(|(_, count)| {
+            lacking += **count;
+            left.budget.is_unsatisfiable_without(lacking)
+        });
+        of_all.map(|(why, _)| *why)
     }
 
     /// Notes that the node of `pod` is Ready since then, so that the pod may become Ready if it is not.

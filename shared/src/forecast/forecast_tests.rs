@@ -38,7 +38,7 @@ fn planned(node: &str, pods: Vec<Arc<DrainPod>>) -> PlannedNode {
         pods,
         readiness: Readiness::Ready(None),
         cordon_tolerated: HashSet::new(),
-        failing: HashSet::new(),
+        failing: HashMap::new(),
     }
 }
 
@@ -173,15 +173,20 @@ fn pods_that_keep_failing_are_blocked_by_a_budget_that_waits_for_them() {
         "lastTransitionTime": "2025-12-31T23:59:50Z"}]);
     let mut lacks = budget("cart", "cart", -1, 7);
     lacks.status.as_mut().unwrap().conditions = serde_json::from_value(recent).unwrap();
-    let planned_with = |failing: &[&str]| {
-        let failing = failing.iter().map(|name| (*name).to_owned()).collect();
+    let planned_with = |failing: &[(&str, Stuck)]| {
+        let failing = failing.iter().map(|(name, why)| ((*name).to_owned(), *why)).collect();
         let node = PlannedNode { failing, ..planned("n1", vec![unready("a"), unready("b")]) };
         let found = forecast(vec![node], std::slice::from_ref(&lacks), &[]);
         (words(&found), found.budgets[0].lacks)
     };
     assert_eq!(planned_with(&[]), (vec!["later"; 2], None), "it has just lost them");
-    assert_eq!(planned_with(&["a"]), (vec!["later"; 2], None), "six of seven are enough");
-    assert_eq!(planned_with(&["a", "b"]), (vec!["DisruptionBudget"; 2], Some(Stuck::Unready)));
+    let [crashes, fails] = [Stuck::Crashing, Stuck::Unready];
+    assert_eq!(planned_with(&[("a", fails)]), (vec!["later"; 2], None), "six of seven are enough");
+    for (of, lacks) in [([fails; 2], fails), ([crashes; 2], crashes), ([fails, crashes], crashes)] {
+        let [first, second] = of;
+        let expected = (vec!["DisruptionBudget"; 2], Some(lacks));
+        assert_eq!(planned_with(&[("a", first), ("b", second)]), expected, "{of:?}");
+    }
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub struct PlannedNode {
     pub readiness: Readiness,
     /// The uids of the pods like which others may be scheduled to it while it is in maintenance.
     pub cordon_tolerated: HashSet<String>,
-    /// The uids of the pods of which a container does not start or keep running. The drain waits a while in case it does.
-    pub failing: HashSet<String>,
+    /// The pods of which a container does not start or keep running, by uid. The drain waits a while in case it does.
+    pub failing: HashMap<String, Stuck>,
 }
 
 /// The verdicts on all pods, before any eviction is tried.
@@ -236,11 +236,11 @@ impl DrainPreview {
     /// Tells the budgets of the pods that are not Ready, and of those that are terminating.
     fn note_unready(&self, budgets: &mut Budgets, now: Timestamp) {
         for (node, planned) in self.planned() {
-            match node.readiness {
-                _ if node.failing.contains(pod::uid(&planned.pod)) => budgets.note_stuck(&planned.pod),
-                Readiness::Silent => budgets.note_stuck(&planned.pod),
-                Readiness::Ready(Some(since)) => budgets.note_node_ready(&planned.pod, since),
-                Readiness::Ready(None) | Readiness::NotReady => {}
+            match (node.readiness, node.failing.get(pod::uid(&planned.pod))) {
+                (Readiness::Silent, _) => budgets.note_stuck(&planned.pod, Stuck::Unready),
+                (_, Some(why)) => budgets.note_stuck(&planned.pod, *why),
+                (Readiness::Ready(Some(since)), None) => budgets.note_node_ready(&planned.pod, since),
+                (Readiness::Ready(None) | Readiness::NotReady, None) => {}
             }
             if let Some(left) = pod_state::time_left(&planned.pod, node.readiness, now) {
                 budgets.note_terminating(&planned.pod, SteadyTime::MIN.after(left));
@@ -361,6 +361,9 @@ fn lacks_words(why: Stuck) -> &'static str {
     match why {
         Stuck::Unready => "; of its pods that are not Ready, too many do not become Ready by themselves",
         Stuck::Unschedulable => "; the scheduler finds no node for pods that it counts on",
+        Stuck::Crashing => {
+            "; pods that it counts on crash again and again, and it may allow an eviction while they run"
+        }
     }
 }
 

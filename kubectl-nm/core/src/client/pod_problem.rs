@@ -33,6 +33,23 @@ pub fn has_failing_container(pod: &Pod, now: Timestamp) -> bool {
     failing_reason(pod, now).is_some()
 }
 
+/// Whether a pod is Ready whenever its containers run: those that fail have run before, and no probe or gate is to be passed.
+pub fn is_ready_while_it_runs(pod: &Pod, now: Timestamp) -> bool {
+    let Some((spec, status)) = pod.spec.as_ref().zip(pod.status.as_ref()) else { return false };
+    let is_probed = |name: &str| {
+        let container = spec.containers.iter().find(|container| container.name == name);
+        container.is_none_or(|known| known.readiness_probe.is_some() || known.startup_probe.is_some())
+    };
+    let runs = |container: &ContainerStatus| {
+        let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        container.ready || (is_failing(container, now) && last.is_some() && !is_probed(&container.name))
+    };
+    let inits = status.init_container_statuses.iter().flatten();
+    spec.readiness_gates.as_ref().is_none_or(Vec::is_empty)
+        && !inits.clone().any(|container| is_failing(container, now))
+        && status.container_statuses.iter().flatten().all(runs)
+}
+
 /// How long the scheduler may take to place a pod that fits. The drain waits as long for a budget that nothing moves.
 const SCHEDULING_TIME: SignedDuration = SignedDuration::from_secs(30);
 

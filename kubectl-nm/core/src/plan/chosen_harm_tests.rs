@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod::DrainPod;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::plan::report::tests::{pod, report, snapshot};
@@ -25,6 +25,48 @@ fn pods_that_a_selector_leaves_on_the_node_are_named() {
     let stay = "2 pods stay on the node, because podSelector does not match them: shop/db-0, shop/db-1";
     assert_eq!(shown(&serde_json::from_value(typo).unwrap()), [stay]);
     assert!(!shown(&DrainSpec::default()).contains(&stay.to_owned()));
+}
+
+#[test]
+fn a_budget_may_allow_evictions_while_a_pod_runs_that_crashes_again_and_again() {
+    let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 1, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 3}});
+    let crashing = |name: &str, probe: &Value| {
+        let mut crashing = (*pod(name, &json!({"name": "v"}))).clone();
+        let container = json!({"name": "app", "readinessProbe": probe});
+        crashing.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container).unwrap()];
+        let status = json!({"phase": "Running", "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": false,
+            "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1}}}]});
+        crashing.status = serde_json::from_value(status).unwrap();
+        Arc::new(crashing)
+    };
+    let found = |probe: &Value| {
+        let pods = ["db-0", "db-2"].map(|name| crashing(name, probe)).into();
+        let mut snapshot = snapshot(&["n1", "n2"], pods);
+        snapshot.budgets = vec![serde_json::from_value(budget.clone()).unwrap()];
+        let elsewhere = crate::plan::pods_elsewhere::ready_pod(&pod("db-1", &json!({"name": "v"})));
+        snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
+        let report = report(&["n1"], None, snapshot, &[]);
+        let harm: Vec<String> = lines(&harms(&report, None)).iter().map(ToString::to_string).collect();
+        let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
+        (harm, plan.into_iter().find(|line| line.starts_with("budget ")).unwrap())
+    };
+    let [of, now] = [
+        "shop/db-0, shop/db-2: The disruption budget db needs 2 healthy pods and has 1 currently",
+        "budget shop/db (2 pods) allows no eviction now",
+    ];
+    let may = format!(
+        "may stay blocked: {of}; pods that it counts on crash again and again, and it may allow an eviction while they run"
+    );
+    let while_run =
+        format!("{now}: pods that it counts on crash again and again; it may allow one while they run");
+    assert_eq!(found(&Value::Null), (vec![may], while_run));
+    let stay = format!(
+        "stays blocked: {of}; of its pods that are not Ready, too many do not become Ready by themselves"
+    );
+    let unless = format!("{now}: too many of its pods that are not Ready stay so unless somebody acts");
+    assert_eq!(found(&json!({"httpGet": {"port": 80}})), (vec![stay], unless));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
+use nm_shared::drain::budget_allowance::Stuck;
 use nm_shared::drain::plan::Warning;
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
@@ -217,7 +218,7 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
                     None => !pod::is_ready(&expected.pod),
                 }
             }
-            Lasting::Forever => false,
+            Lasting::Forever | Lasting::Perhaps => false,
         };
         if is_over_soon {
             continue;
@@ -241,9 +242,13 @@ fn never_leave(forecast: &Forecast, report: &PlanReport) -> Vec<Harm> {
         } else if allows_none {
             message.push_str("; it allows no eviction even with all of its pods Ready");
         }
-        // A container that crashes again and again is Ready for a moment each time, if nothing probes it, and capacity may become free.
-        let may_move = is_outdated || (!allows_none && budget.is_some_and(|budget| budget.lacks.is_some()));
-        let lasting = if may_move { Lasting::UntilAllowed } else { lasting };
+        let lasting = match budget.and_then(|budget| budget.lacks) {
+            _ if is_outdated => Lasting::UntilAllowed,
+            Some(Stuck::Crashing) if !allows_none => Lasting::Perhaps,
+            // Somebody may make room or mend the pods.
+            Some(_) if !allows_none => Lasting::UntilAllowed,
+            _ => lasting,
+        };
         add(&mut found, Harm::NeverLeave { pods, count, reason: *reason, message, lasting });
     }
     found
@@ -272,6 +277,8 @@ pub enum Lasting {
     Forever,
     /// Whoever refuses may allow it at another time, and a node or pods may become Ready.
     UntilAllowed,
+    /// At times it may not block: pods that crash again and again are Ready for a moment when they run.
+    Perhaps,
     /// It ends by itself.
     Briefly,
 }

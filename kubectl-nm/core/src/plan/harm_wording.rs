@@ -84,23 +84,16 @@ impl Harm {
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
             Self::NeverLeave { pods, count, message, lasting, .. } if *count < pods.len() => {
-                let words = match (lasting, count) {
-                    (Lasting::UntilAllowed, 1) => "stays blocked",
-                    (Lasting::UntilAllowed, _) => "stay blocked",
-                    (_, 1) => "never leaves",
-                    _ => "never leave",
-                };
                 let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
-                line.with(Style::Bad, words).and(format!(
+                line.with(Style::Bad, never_leaves(*lasting, *count)).and(format!(
                     ": {}: {}",
                     first_names(&texts(pods)),
                     message.trim_end_matches('.')
                 ))
             }
             Self::NeverLeave { pods, message, lasting, .. } => {
-                let line =
-                    bad(if *lasting == Lasting::UntilAllowed { "stays blocked: " } else { "never leaves: " });
-                line.and(format!("{}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
+                let line = bad(never_leaves(*lasting, 1));
+                line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
             }
             Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
         }
@@ -146,6 +139,17 @@ impl Harm {
             }
             Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),
         }
+    }
+}
+
+/// What becomes of this many pods.
+fn never_leaves(lasting: Lasting, count: usize) -> &'static str {
+    match (lasting, count) {
+        (Lasting::Perhaps, _) => "may stay blocked",
+        (Lasting::UntilAllowed, 1) => "stays blocked",
+        (Lasting::UntilAllowed, _) => "stay blocked",
+        (Lasting::Forever | Lasting::Briefly, 1) => "never leaves",
+        (Lasting::Forever | Lasting::Briefly, _) => "never leave",
     }
 }
 

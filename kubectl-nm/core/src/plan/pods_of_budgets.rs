@@ -14,7 +14,7 @@ use nm_shared::drain::budget_allowance::Stuck;
 
 use crate::client::cluster::Cluster;
 use crate::client::list_pages;
-use crate::client::pod_problem::{has_failing_container, is_unschedulable};
+use crate::client::pod_problem::{has_failing_container, is_ready_while_it_runs, is_unschedulable};
 use crate::error::Error;
 use crate::plan::pods_elsewhere::MAX_CONCURRENT;
 use crate::plan::snapshot_pods::SnapshotPods;
@@ -88,7 +88,13 @@ fn stuck_because(pod: &Pod, now: Timestamp) -> Option<Stuck> {
     if is_unschedulable(pod, now) {
         return Some(Stuck::Unschedulable);
     }
-    has_failing_container(pod, now).then_some(Stuck::Unready)
+    failing_because(pod, now)
+}
+
+/// Whether a pod of which a container fails is on no way to become Ready at all, or but for moments; none if no container fails.
+pub(super) fn failing_because(pod: &Pod, now: Timestamp) -> Option<Stuck> {
+    let why = if is_ready_while_it_runs(pod, now) { Stuck::Crashing } else { Stuck::Unready };
+    has_failing_container(pod, now).then_some(why)
 }
 
 #[cfg(test)]
@@ -157,7 +163,22 @@ mod tests {
             "ready": false, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
         assert_eq!(stuck(&crashing).await, [], "that of a planned node is judged with its node");
         crashing["spec"]["nodeName"] = json!("n2");
-        assert_eq!(stuck(&crashing).await, [Stuck::Unready]);
+        assert_eq!(stuck(&crashing).await, [Stuck::Unready], "it has never run");
+        crashing["spec"]["containers"] = json!([{"name": "app"}]);
+        crashing["status"]["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 1}});
+        assert_eq!(stuck(&crashing).await, [Stuck::Crashing]);
+        let probe = json!({"httpGet": {"port": 80}});
+        for (path, value) in [
+            ("/spec/containers/0/readinessProbe", probe.clone()),
+            ("/spec/containers/0/startupProbe", probe),
+            ("/spec/readinessGates", json!([{"conditionType": "g"}])),
+            ("/status/containerStatuses/0/lastState", json!({})),
+        ] {
+            let mut probed = crashing.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            probed.pointer_mut(parent).unwrap()[name] = value;
+            assert_eq!(stuck(&probed).await, [Stuck::Unready], "{path}");
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,6 @@ use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodO
 use nm_shared::gate::{Gate, overrides_quorum, ownership};
 use nm_shared::{DrainSpec, Grant, Group, Hook, NodeMaintenance, PodReference};
 
-use crate::client::pod_problem::has_failing_container;
 use crate::client::unread::Unread;
 use crate::maintenance::roll::RollRunners;
 use crate::maintenance::start::Existing;
@@ -39,6 +38,7 @@ use crate::plan::failing_jobs::FailingJobs;
 use crate::plan::growing_budgets;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::pods_elsewhere::ready_pod;
+use crate::plan::pods_of_budgets::failing_because;
 use crate::plan::returning_pods::{block_assigned, block_returning};
 use crate::plan::slow_pods::SlowPods;
 use crate::plan::volume_detach::DetachReport;
@@ -122,14 +122,14 @@ pub(crate) fn preview(
             None => tolerates_cordon(&DrainPod::from(pod), Group::Medik8s.drain_taint()),
         };
         let tolerant = on_node().filter(|pod| tolerates(pod));
-        let failing = on_node().filter(|pod| has_failing_container(pod, now));
+        let failing = |pod: &Arc<Pod>| Some((pod.metadata.uid.clone()?, failing_because(pod, now)?));
         PlannedNode {
             cordon_tolerated: tolerant.filter_map(|pod| pod.metadata.uid.clone()).collect(),
             node: name.clone(),
             drain: drain_of(name, requested, snapshot),
             pods: on_node().map(|pod| Arc::new(DrainPod::from(&**pod))).collect(),
             readiness: known.map_or(Readiness::Ready(None), node::readiness),
-            failing: failing.filter_map(|pod| pod.metadata.uid.clone()).collect(),
+            failing: on_node().filter_map(failing).collect(),
         }
     };
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)

@@ -426,6 +426,9 @@ fn budget(forecast: &BudgetForecast, deletes: bool, report: &PlanReport) -> Line
             never,
             match lacks {
                 Some(Stuck::Unschedulable) => "the scheduler finds no node for pods that it counts on",
+                Some(Stuck::Crashing) => {
+                    "pods that it counts on crash again and again; it may allow one while they run"
+                }
                 _ => "too many of its pods that are not Ready stay so unless somebody acts",
             },
         ),
