@@ -77,6 +77,8 @@ pub struct ClusterFacts {
     pub lacking: BTreeMap<String, Vec<Outage>>,
     /// The pods that the scheduler has preempted, as far as there are events.
     pub preempted: Vec<PreemptedPod>,
+    /// The nodes that more pods have left than events show: no container of a pod that crashes need run when it is deleted.
+    pub partly_seen: BTreeSet<String>,
     /// Why more workloads may be without a ready pod since pods of theirs left these nodes.
     pub outage_gaps: BTreeMap<String, BTreeSet<OutageGap>>,
     /// The Jobs that have failed for good since pods of theirs left these nodes.

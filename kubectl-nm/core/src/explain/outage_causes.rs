@@ -218,7 +218,8 @@ impl<'a> Group<'a> {
     }
 
     /// That so many of its pods left the node, of which some are still terminating.
-    fn leaving(&self, all: usize, terminating: usize, node: &str) -> String {
+    fn leaving(&self, all: usize, terminating: usize, node: &str, facts: &ClusterFacts) -> String {
+        let at_least = if facts.partly_seen.contains(node) { "At least " } else { "" };
         let these = self.these();
         let are = if terminating == 1 { "is" } else { "are" };
         match all.saturating_sub(terminating) {
@@ -229,7 +230,7 @@ impl<'a> Group<'a> {
                     0 => String::new(),
                     rest => format!(", and {rest} more {are} terminating there"),
                 };
-                format!("{left} of {these} left {node} during the drain{rest}.")
+                format!("{at_least}{left} of {these} left {node} during the drain{rest}.")
             }
         }
     }
@@ -264,7 +265,7 @@ impl<'a> Group<'a> {
             self.outages.iter().flat_map(|outage| &outage.left).map(|pod| pod.uid.as_str()).collect();
         let terminating: usize = self.outages.iter().map(|outage| outage.terminating).sum();
         let of_workload =
-            (!left.is_empty()).then(|| self.leaving(left.len(), terminating, node(maintenance)));
+            (!left.is_empty()).then(|| self.leaving(left.len(), terminating, node(maintenance), facts));
         let are_down_all = self.outages.iter().all(|outage| outage.workload.is_down());
         let names: Vec<String> = self.outages.iter().map(|outage| outage.workload.reference()).collect();
         let is_down = match self.outages.as_slice() {

@@ -159,6 +159,9 @@ async fn add_lacking<'a>(
     let is_of_drain =
         |pod: &StoppedPod| drained.get(pod.node.as_str()).is_some_and(|(began, _)| pod.at >= *began);
     let stopped: Vec<StoppedPod> = everywhere.iter().filter(|pod| is_of_drain(pod)).cloned().collect();
+    let has_unseen = |(_, object): &&(Timestamp, &NodeMaintenance)| left_without_event(object, &stopped) > 0;
+    let partly_seen = drained.values().filter(has_unseen).map(|(_, object)| node(object).to_owned());
+    facts.partly_seen.extend(partly_seen);
     facts.preempted = preempting.iter().filter_map(PreemptedPod::of).collect();
     let unseen = read_preemptors(&mut facts.preempted, &everywhere, &stopped, cluster).await;
     gaps.extend(unseen.into_iter().map(OutageGap::Unseen));
@@ -251,10 +254,7 @@ async fn add_expired(
     now: Timestamp,
 ) {
     let missing = |(node, (began, object)): (&&str, &(Timestamp, &NodeMaintenance))| {
-        let uids: BTreeSet<&str> =
-            stopped.iter().filter(|pod| pod.node == **node).map(|pod| pod.uid.as_str()).collect();
-        let seen = i32::try_from(uids.len()).unwrap_or(i32::MAX);
-        let pods = replaced(object).saturating_sub(seen);
+        let pods = left_without_event(object, stopped);
         (pods > 0 && now.duration_since(*began) >= EVENT_TTL).then_some(((*node).to_owned(), *began, pods))
     };
     let missing: Vec<(String, Timestamp, i32)> = drained.iter().filter_map(missing).collect();
@@ -284,6 +284,13 @@ async fn add_expired(
         };
         facts.outage_gaps.entry(node).or_default().insert(gap);
     }
+}
+
+/// How many pods have left the node of which no event is known: it has expired, or no container of the pod ran when it was deleted.
+fn left_without_event(object: &NodeMaintenance, stopped: &[StoppedPod]) -> i32 {
+    let of_node = stopped.iter().filter(|pod| pod.node == node(object));
+    let uids: BTreeSet<&str> = of_node.map(|pod| pod.uid.as_str()).collect();
+    replaced(object).saturating_sub(i32::try_from(uids.len()).unwrap_or(i32::MAX))
 }
 
 /// How many pods have left whose controllers replace them, as far as the status tells departures apart.

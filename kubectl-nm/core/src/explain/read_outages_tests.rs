@@ -84,19 +84,24 @@ async fn a_workload_whose_pods_the_replacements_of_a_drain_have_preempted_is_an_
         cluster
     };
     let began = "2026-01-02T03:04:05Z";
-    let outages = async |preemptor: &str| {
+    let facts_of = async |preemptor: &str, gone: i32| {
         let mut status = running(1, &[]);
-        status["podCounts"] = json!({"gone": 1});
+        status["podCounts"] = json!({"gone": gone});
         status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
             "message": "", "lastTransitionTime": began}]);
         let mut facts = ClusterFacts::default();
         let (object, cluster) = (with_status("n1", status), with_preemptor(preemptor));
         Box::pin(add_seen(&mut facts, [&object], &cluster)).await;
-        let outages = facts.outages.remove("n1").unwrap_or_default();
+        facts
+    };
+    let outages = async |preemptor: &str| {
+        let outages = facts_of(preemptor, 1).await.outages.remove("n1").unwrap_or_default();
         outages.iter().map(|outage| outage.workload.reference()).collect::<Vec<_>>()
     };
     assert_eq!(outages("high-6c4-xyz12").await, ["shop/deploy/low"]);
     assert_eq!(outages("other-6c4-xyz12").await, [""; 0], "no pod like it left the node");
+    let partly_seen = [facts_of("high-6c4-xyz12", 1).await, facts_of("high-6c4-xyz12", 2).await];
+    assert_eq!(partly_seen.map(|facts| facts.partly_seen.contains("n1")), [false, true]);
     let after_a_roll = async |nodes: &[&str], preemptor: &str| {
         let nodes = nodes.iter().copied();
         let lost = preempted_since(nodes, began.parse().unwrap(), &with_preemptor(preemptor)).await;

@@ -23,6 +23,8 @@ pub(super) fn drained() -> NodeMaintenance {
     )
 }
 
+const LEFT: &str = "2 pods of this workload left n1 during the drain.";
+
 /// A Deployment that wants so many pods and has these, none of which is Ready, after two left `n1`.
 pub(super) fn outage(wanted: i32, conditions: Value, pods: Vec<Value>) -> ClusterFacts {
     let object = json!({"metadata": {"name": "web", "namespace": "shop"},
@@ -106,13 +108,14 @@ fn a_workload_without_a_ready_pod_is_a_cause_of_its_own_with_the_reason_of_its_r
         let causes = explained(&drained(), &facts);
         let [cause] = causes.as_slice() else { panic!("{name}: {causes:#?}") };
         let down = if facts.outages["n1"][0].pods.is_empty() { none } else { unready };
-        let left = "2 pods of this workload left n1 during the drain.";
-        let what: Vec<&str> = [down, left].into_iter().chain(why).collect();
+        let what: Vec<&str> = [down, LEFT].into_iter().chain(why).collect();
         assert_eq!(cause.what, what, "{name}");
         assert_eq!((cause.commands[0].as_str(), cause.passes()), (command, passes), "{name}");
         check_harmless(cause);
     }
     assert_eq!(explained(&drained(), &ClusterFacts::default()), []);
+    let facts = ClusterFacts { partly_seen: ["n1".into()].into(), ..outage(2, unavailable(), vec![]) };
+    assert_eq!(explained(&drained(), &facts)[0].what[1], format!("At least {LEFT}"));
 }
 
 #[test]
@@ -381,7 +384,7 @@ fn a_workload_whose_pods_failed_before_the_drain_is_not_said_to_be_down_by_it() 
         cause.what[..3],
         [
             "shop/deploy/web is down: its 2 pods are not ready.",
-            "2 pods of this workload left n1 during the drain.",
+            LEFT,
             "They had been failing before the drain, since 2026-01-02T02:59:00Z."
         ]
     );
