@@ -28,10 +28,6 @@ const BUDGET_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// An eviction is requested this often for a budget that seems exhausted, in case its known status is outdated.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A pod whose last request something else than its budget answered takes the probe of its budget only so much later. Otherwise
-/// one that always fails would take it each time, and nobody would know whether the budget refuses the others.
-const PROBE_DELAY: Duration = Duration::from_secs(1);
-
 /// What to do with the pods that are still to be evicted.
 #[derive(Debug, Clone, Default)]
 pub struct EvictionQueue {
@@ -133,7 +129,13 @@ impl EvictionQueue {
                     // than is known here, it may count such a pod: its numbers are waited for. One that has added none has to
                     // continue first, and a refusal is what `deleteAfterSeconds` counts from.
                     let is_safe = surges.reserved(pod) == 0;
-                    let due = is_safe.then(|| probe_at(&attempt, &block.budget, &mut budgets, now)).flatten();
+                    let due = if waits_for_others(&attempt) {
+                        // Only the answer to a request for this pod tells whether something else still refuses it.
+                        at
+                    } else {
+                        probe_at(&attempt, &block.budget, &mut budgets, now)
+                    };
+                    let due = due.filter(|_| is_safe);
                     queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     due
                 }
@@ -193,15 +195,14 @@ fn asks_kubevirt(pod: &DrainPod, attempt: &Attempt) -> bool {
     virtual_machine::run_by(pod).is_some() && !refused
 }
 
-/// When to evict a pod although its budget seems exhausted: one pod for each budget at intervals, on whatever node it is.
+/// When to evict a pod that waits for its budget although that seems exhausted: one pod for each budget at intervals, on whatever node it is.
 fn probe_at(
     attempt: &Attempt,
     budget: &BudgetKey,
     budgets: &mut Budgets,
     now: SteadyTime,
 ) -> Option<SteadyTime> {
-    let delay = if waits_for_others(attempt) { PROBE_DELAY } else { Duration::ZERO };
-    let probe = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(PROBE_INTERVAL + delay));
+    let probe = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(PROBE_INTERVAL));
     let due = attempt.next_try()?.max(probe);
     if due <= now {
         budgets.note_asked(budget, now);

@@ -402,7 +402,7 @@ fn an_eviction_that_a_budget_ignores_is_not_charged_to_it() {
 }
 
 #[test]
-fn a_budget_is_probed_with_a_pod_that_waits_for_it_before_one_that_something_else_keeps() {
+fn a_pod_that_something_else_refused_is_retried_whatever_its_budget_allows_and_does_not_probe_it() {
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
     for other in [EvictionOutcome::Unknown(String::new()), EvictionOutcome::Forbidden("".into()), webhook] {
         let attempts = || HashMap::from([("a".to_owned(), answered(other.clone(), 10_000))]);
@@ -411,8 +411,7 @@ fn a_budget_is_probed_with_a_pod_that_waits_for_it_before_one_that_something_els
             let observed = ClusterState { budgets, attempts: attempts(), ..ClusterState::default() };
             asked(&queue(pods, &json!({}), &observed)).join(",")
         };
-        assert_eq!(queue(&[pod("a", 0), pod("b", 0)], 10_000), "b", "{other:?}");
-        assert_eq!(queue(&[pod("a", 0)], 10_000), "", "a pod of another node is first");
-        assert_eq!(queue(&[pod("a", 0)], 11_000), "a", "there is no other");
+        assert_eq!(queue(&[pod("a", 0), pod("b", 0)], 10_000), "a,b", "{other:?}");
+        assert_eq!(queue(&[pod("a", 0), pod("b", 0)], 4_000), "a", "{other:?}");
     }
 }
