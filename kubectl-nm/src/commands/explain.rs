@@ -305,7 +305,7 @@ impl CommonCause {
         let left_out = (self.left_out > 0).then(|| {
             let (details, are) =
                 (counted(self.left_out, "more detail"), if self.left_out == 1 { "is" } else { "are" });
-            format!("{details} {are} left out here: explain the nodes one by one to see all.")
+            format!("{details} {are} left out here: explain the nodes one by one to see more.")
         });
         is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
     }

@@ -7,7 +7,7 @@ use crate::explain::cluster_facts::Unseen;
 use crate::explain::first_cause::FirstCause;
 use crate::terminal::text::counted;
 
-const MAX_EXAMPLES: usize = 3;
+const MAX_EXAMPLES: usize = 5;
 
 /// What to consider before a node returns to service that was drained for somebody.
 pub(super) const UNLESS_WORKED_ON: &str = ", unless its machine is being worked on";
@@ -125,8 +125,13 @@ impl Unseen {
 pub(super) fn few(texts: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut few: Vec<String> = Vec::new();
     for text in texts {
-        if few.len() < MAX_EXAMPLES && !few.contains(&text) {
+        if !few.contains(&text) {
             few.push(text);
+        }
+        // One more is no longer than to say that there is one.
+        if few.len() > MAX_EXAMPLES + 1 {
+            few.truncate(MAX_EXAMPLES);
+            break;
         }
     }
     few
@@ -139,8 +144,7 @@ pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
     distinct.dedup();
     let mut few = few(texts);
     let more = distinct.len().saturating_sub(few.len());
-    let are = if more == 1 { "is" } else { "are" };
-    few.extend((more > 0).then(|| format!("{} {are} alike.", counted(more, &format!("more {noun}")))));
+    few.extend((more > 0).then(|| format!("{} are alike.", counted(more, &format!("more {noun}")))));
     few
 }
 

@@ -70,6 +70,23 @@ fn a_budget_may_allow_evictions_while_a_pod_runs_that_crashes_again_and_again() 
 }
 
 #[test]
+fn budgets_of_one_name_in_several_namespaces_are_not_said_to_be_one() {
+    let never = |namespaces: &[&str], reason| {
+        let pod = |namespace: &&str| PodReference { namespace: (*namespace).into(), name: "web-0".into() };
+        let pods: Vec<PodReference> = namespaces.iter().map(pod).collect();
+        let message = "the budget web needs 8".to_owned();
+        Harm::NeverLeave { count: pods.len(), pods, reason, message, lasting: Lasting::Forever }
+            .line()
+            .to_string()
+    };
+    let said = "never leaves: a/web-0, b/web-0: the budget web needs 8";
+    assert_eq!(never(&["a", "b"], BlockReason::DisruptionBudget), format!("{said}, in each of 2 namespaces"));
+    assert_eq!(never(&["a", "b"], BlockReason::AdmissionPolicy), said);
+    let alone = "never leaves: a/web-0, a/web-0: the budget web needs 8";
+    assert_eq!(never(&["a", "a"], BlockReason::DisruptionBudget), alone);
+}
+
+#[test]
 fn pods_that_are_deleted_unless_their_budgets_allow_their_evictions_are_named() {
     let key = || BudgetKey { namespace: "shop".into(), name: "db".into() };
     let found = |now: usize, after: Option<i64>| -> Vec<String> {

@@ -1,13 +1,13 @@
 //! The words of what a drain would harm, for people and for programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use nm_shared::PodReference;
 use nm_shared::cluster::node_fit::Unfit;
 use nm_shared::forecast::capacity::UnplacedPods;
 use nm_shared::forecast::outage::{NamespacedWorkload, WorkloadOutage};
 use nm_shared::forecast::preemption::Preemption;
 use nm_shared::forecast::schedulable::NodeGroup;
+use nm_shared::{BlockReason, PodReference};
 use serde_json::{Value, json};
 
 use crate::plan::denied;
@@ -83,17 +83,16 @@ impl Harm {
                 let whose = if pods.len() == 1 { "the object" } else { "the objects" };
                 line.and(format!(" keeps {whose} until its controller removes it: {}", named(pods)))
             }
-            Self::NeverLeave { pods, count, message, lasting, .. } if *count < pods.len() => {
-                let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
-                line.with(Style::Bad, never_leaves(*lasting, *count)).and(format!(
-                    ": {}: {}",
-                    first_names(&texts(pods)),
-                    message.trim_end_matches('.')
-                ))
-            }
-            Self::NeverLeave { pods, message, lasting, .. } => {
-                let line = bad(never_leaves(*lasting, 1));
-                line.and(format!(": {}: {}", first_names(&texts(pods)), message.trim_end_matches('.')))
+            Self::NeverLeave { pods, count, reason, message, lasting } => {
+                let line = if *count < pods.len() {
+                    let line = Line::new(format!("{count} of {} ", counted(pods.len(), "pod")));
+                    line.with(Style::Bad, never_leaves(*lasting, *count))
+                } else {
+                    bad(never_leaves(*lasting, 1))
+                };
+                let names = first_names(&texts(pods));
+                let each = each_namespace(pods, *reason);
+                line.and(format!(": {names}: {}{each}", message.trim_end_matches('.')))
             }
             Self::Quorum { node, why } => Line::new(format!("node/{node}: ")).with(Style::Bad, why),
         }
@@ -140,6 +139,15 @@ impl Harm {
             Self::Quorum { node, why } => json!({"harm": "QuorumAtRisk", "node": node, "message": why}),
         }
     }
+}
+
+/// That budgets of one name are several.
+fn each_namespace(pods: &[PodReference], reason: BlockReason) -> String {
+    let namespaces: BTreeSet<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
+    if reason != BlockReason::DisruptionBudget || namespaces.len() < 2 {
+        return String::new();
+    }
+    format!(", in each of {} namespaces", namespaces.len())
 }
 
 /// What becomes of this many pods.
