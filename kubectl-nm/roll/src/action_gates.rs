@@ -75,7 +75,7 @@ impl Gates<'_> {
                 format!("the command for node {name} failed: exit code 255")
             }
             ActionState::Disconnected => format!("the {} for node {name} failed: exit code 255", words(step)),
-            ActionState::Failed(why) | ActionState::JobFailed(why) => {
+            ActionState::Failed(why) | ActionState::JobFailed(why) | ActionState::NotStarted(why) => {
                 format!("the {} for node {name} failed: {why}", words(step))
             }
         };
@@ -128,9 +128,10 @@ impl Gates<'_> {
             Some(ActionRecord { attempt, state: ActionState::Disconnected }) => {
                 (attempt.saturating_add(1), Some(Again::Disconnected))
             }
-            Some(ActionRecord { attempt, state: ActionState::Failed(why) | ActionState::JobFailed(why) }) => {
-                (attempt.saturating_add(1), Some(Again::Failed(why.clone())))
-            }
+            Some(ActionRecord {
+                attempt,
+                state: ActionState::Failed(why) | ActionState::JobFailed(why) | ActionState::NotStarted(why),
+            }) => (attempt.saturating_add(1), Some(Again::Failed(why.clone()))),
         };
         self.act(node, view, step, attempt, again)
     }

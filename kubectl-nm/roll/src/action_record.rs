@@ -33,4 +33,6 @@ pub enum ActionState {
     Failed(String),
     /// All pods failed that the Job may have, also because their node reboots.
     JobFailed(String),
+    /// Nothing of the Job has run: it could not be created, or none of its pods has started; why.
+    NotStarted(String),
 }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use nm_core::explain::cause::{Cause, sentence};
+use nm_core::explain::roll_causes::CHANGE_JOB;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
 use crate::by_now::ByNow;
 use crate::job;
 use crate::observed::{NodeView, Observed};
-use crate::record::{Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, Step, roll_name};
+use crate::record::{ActionState, Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, Step, roll_name};
 use crate::unfinished::{UnfinishedNode, again_sentences, unfinished};
 
 /// A roll that has halted.
@@ -32,12 +33,21 @@ pub struct HaltedRoll {
     is_in_service: bool,
     /// The nodes that are not done.
     left: Vec<UnfinishedNode>,
-    /// The namespace and the name of the Job whose failure halted it.
-    job: Option<(String, String)>,
+    /// What is left of the Job whose failure halted it.
+    job: Option<FailedJob>,
     /// The node whose command has failed, and when the command began.
     command: Option<(String, Timestamp)>,
     /// Where the output of this command is kept, if it is on this machine.
     output: Option<PathBuf>,
+}
+
+/// The Job whose failure halted a roll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FailedJob {
+    /// It has run: its namespace and its name, of which the log may be read.
+    Run(String, String),
+    /// Nothing of it has run, so that it will not run either as it is, unless what kept it from that is corrected.
+    NotStarted,
 }
 
 /// What is read of the node that halted a roll, besides its maintenance.
@@ -90,7 +100,7 @@ impl HaltedRoll {
             is_there: halting.is_some_and(|(_, node)| !node.is_leaving()),
             is_in_service: halting.is_some_and(|(_, node)| node.record.step > Step::Returning),
             left,
-            job: halting.and_then(|(roll, node)| job::failed(roll, node)),
+            job: halting.and_then(|(roll, node)| failed_job(roll, node)),
             command: halting.and_then(|(roll, node)| failed_command(roll, node)),
             output: None,
         }
@@ -124,9 +134,16 @@ impl HaltedRoll {
         let unseen = (awaits_reboot && self.is_unread).then(|| {
             format!("Whether node {node} has rebooted since is not known, because it could not be read.")
         });
-        let log = job.as_ref().map(|(namespace, name)| job_log(kubectl, namespace, name));
+        let log = match job {
+            Some(FailedJob::Run(namespace, name)) => Some(job_log(kubectl, namespace, name)),
+            Some(FailedJob::NotStarted) | None => None,
+        };
+        let never_started = *job == Some(FailedJob::NotStarted);
         let continue_it = match by_now {
             Some(_) => String::from("Continue the roll"),
+            None if never_started => {
+                format!("{CHANGE_JOB}. Or correct what kept it from starting, and continue the roll")
+            }
             None if self.awaits_drain() => {
                 format!("First let the drain of node {node} continue; then continue the roll")
             }
@@ -148,18 +165,24 @@ impl HaltedRoll {
         let skip = Some(node).filter(|node| !node.is_empty());
         let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
         let without = match (&skip, self.is_in_service) {
-            (None, _) => ", or",
-            (Some(_), true) => "; or continue without the node, or",
-            (Some(_), false) => "; or continue without the node, which returns it to service as it is, or",
+            (None, _) => "",
+            (Some(_), true) => "; or continue without the node",
+            (Some(_), false) => "; or continue without the node, which returns it to service as it is",
         };
-        let commands = [Some(format!("resume {roll}")), skip, Some(format!("abort {roll}"))];
+        let (resume, abort) = (Some(format!("resume {roll}")), format!("abort {roll}"));
+        // The same Job only starts once what kept it from that is corrected.
+        let (advice, commands) = if never_started {
+            (format!("{continue_it}{without}"), [Some(abort + " --return"), resume, skip])
+        } else {
+            (format!("{continue_it}{without}, or abort the roll"), [resume, skip, Some(abort)])
+        };
         let commands =
             commands.into_iter().flatten().map(|rest| nm_command(kubectl, &format!("roll {rest}")));
         Cause {
             what,
             since: Timestamp::from_second(halt.at.as_second()).ok(),
             unseen: unseen.into_iter().collect(),
-            advice: format!("{continue_it}{without} abort the roll"),
+            advice,
             commands: log.into_iter().chain(commands).collect(),
             ..Cause::default()
         }
@@ -177,6 +200,15 @@ pub fn forget_reboot(left: &mut [UnfinishedNode], by_now: Option<ByNow>) {
 /// The command that shows the log of a Job.
 pub fn job_log(kubectl: &str, namespace: &str, name: &str) -> String {
     format!("{kubectl} -n {} logs job/{}", shell_quoted(namespace), shell_quoted(name))
+}
+
+/// What is left of the Job of a node that has failed; none if the action of its step is a command, or has not failed, or if nothing is
+/// left of its Job.
+fn failed_job(roll: &Roll, node: &RollNode) -> Option<FailedJob> {
+    match node.record.failed_action()?.state {
+        ActionState::NotStarted(_) => Some(FailedJob::NotStarted),
+        _ => job::failed(roll, node).map(|(namespace, name)| FailedJob::Run(namespace, name)),
+    }
 }
 
 /// The node whose command has failed, and when the command began.

@@ -12,7 +12,7 @@ use kube::api::{ListParams, LogParams};
 use nm_core::args::duration;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
-use nm_core::client::pod_problem::pod_problem;
+use nm_core::client::pod_problem::{has_run, pod_problem, rejection};
 use nm_core::error::Error;
 use nm_shared::DrainSpec;
 use serde_json::{Value, json};
@@ -203,16 +203,30 @@ pub(crate) async fn finish(
             }
         }
     };
-    let Ok(ended) = tokio::time::timeout(timeout, ended).await else {
-        // Without the Job, nothing shows any more that its pod did not start.
-        let problem = pods(cluster, job).await.iter().find_map(pod_problem);
-        let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        // If that fails, the message still names the Job.
-        let _ = delete(cluster, job).await;
-        let timeout = duration::show(timeout);
-        return ActionState::Failed(format!("{} did not finish within {timeout}{problem}", name(job)));
+    let failed = match tokio::time::timeout(timeout, ended).await {
+        Ok(ActionState::JobFailed(why)) => Some(why),
+        Ok(ended) => return ended,
+        Err(_) => None,
     };
-    ended
+    // Without the Job, nothing shows any more that its pod did not start.
+    let pods = pods(cluster, job).await;
+    let has_started = pods.is_empty() || pods.iter().any(has_run);
+    let problem = pods.iter().find_map(|pod| pod_problem(pod).or_else(|| rejection(pod)));
+    let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    let name = name(job);
+    match failed {
+        Some(why) if has_started => return ActionState::JobFailed(why),
+        Some(why) => return ActionState::NotStarted(format!("{why}{problem}")),
+        None => {}
+    }
+    // If that fails, the message still names the Job.
+    let _ = delete(cluster, job).await;
+    let timeout = duration::show(timeout);
+    if has_started {
+        ActionState::Failed(format!("{name} did not finish within {timeout}{problem}"))
+    } else {
+        ActionState::NotStarted(format!("{name} did not start within {timeout}{problem}"))
+    }
 }
 
 /// Deletes the Job and its pods.

@@ -163,9 +163,60 @@ async fn why_the_pods_of_a_job_do_not_start_is_said_once() {
     });
     let mut said = Vec::new();
     let ended = finish(&cluster, &job, Duration::from_secs(60), async |line| said.push(line)).await;
-    let ActionState::Failed(why) = ended else { panic!() };
-    assert!(why.ends_with("did not finish within 1m: pod p: ErrImagePull: not found"), "{why}");
+    let ActionState::NotStarted(why) = ended else { panic!("{ended:?}") };
+    assert!(why.ends_with("did not start within 1m: pod p: ErrImagePull: not found"), "{why}");
     assert_eq!(said, ["pod p: ErrImagePull: not found"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_which_nothing_has_run_is_told_from_one_that_has_failed() {
+    let job = of_node(&valid(), "r", "n1", &record(None));
+    let name = format!("Job ops/{}", job["metadata"]["name"].as_str().unwrap());
+    let waiting = |reason: &str| json!([{"state": {"waiting": {"reason": reason}}}]);
+    let ended = json!([{"state": {"terminated": {"exitCode": 1}}}]);
+    let restarts = json!([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}]);
+    let rejected =
+        json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"});
+    let not_started = |why: &str| ActionState::NotStarted(format!("{name}{why}"));
+    let init = json!({"phase": "Pending", "initContainerStatuses": waiting("ErrImagePull"),
+        "containerStatuses": waiting("PodInitializing")});
+    for (condition, pod, expected) in [
+        ("", Some(init), not_started(" did not start within 1m: pod p: ErrImagePull")),
+        ("", Some(json!({"phase": "Pending"})), not_started(" did not start within 1m")),
+        (
+            "",
+            Some(json!({"phase": "Pending", "initContainerStatuses": [{"state": {"running": {}}}]})),
+            ActionState::Failed(format!("{name} did not finish within 1m")),
+        ),
+        (
+            "",
+            Some(json!({"phase": "Running", "containerStatuses": restarts})),
+            ActionState::Failed(format!(
+                "{name} did not finish within 1m: pod p: CrashLoopBackOff (exit code 1)"
+            )),
+        ),
+        ("", None, ActionState::Failed(format!("{name} did not finish within 1m"))),
+        (
+            "Failed",
+            Some(rejected),
+            not_started(": too often: pod p: OutOfcpu: Node didn't have enough resource: cpu"),
+        ),
+        (
+            "Failed",
+            Some(json!({"phase": "Failed", "containerStatuses": ended})),
+            ActionState::JobFailed(format!("{name}: too often")),
+        ),
+        ("Failed", None, ActionState::JobFailed(format!("{name}: too often"))),
+    ] {
+        let shown = format!("{condition} {pod:?}");
+        let pods = pod.map(|status| json!({"metadata": {"name": "p"}, "status": status}));
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": Vec::from_iter(pods)});
+        let (cluster, _) = cluster(move |_, path| {
+            if path.contains("/pods") { (200, list.clone()) } else { stored(condition, "too often") }
+        });
+        let minute = Duration::from_secs(60);
+        assert_eq!(finish(&cluster, &job, minute, async |_| ()).await, expected, "{shown}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,6 +148,24 @@ fn a_roll_that_a_failed_job_has_halted_names_the_command_that_shows_its_log() {
 }
 
 #[test]
+fn a_job_that_never_started_is_changed_or_its_cause_corrected_before_the_roll_is_resumed() {
+    let why = "Job ops/kernel-0-1767323045 did not start within 10m: pod p: ErrImagePull: not found";
+    let node = failed_action(&json!({"notStarted": why}));
+    let job = json!({"action": {"job": {"metadata": {"namespace": "ops"}}}});
+    let halt = json!({"message": format!("the action for node n1 failed: {why}")});
+    let drained = json!({"phase": "Succeeded", "evictionPods": 3});
+    let (shown, _) = explained(&halting(drained, &job, &node, &halt), None);
+    let expected = "  To change the Job, abort the roll, which also ends what runs for its other nodes and returns them to service, and \
+                    start a new one. Or correct what kept it from starting, and continue the roll; or continue without the node, which \
+                    returns it to service as it is:
+    kubectl nm roll abort kernel --return --context blue --yes
+    kubectl nm roll resume kernel --context blue
+    kubectl nm roll resume kernel --skip n1 --context blue\n";
+    assert!(shown.ends_with(expected), "{shown}");
+    assert!(!shown.contains(" logs "), "nothing has run: {shown}");
+}
+
+#[test]
 fn a_roll_that_a_failed_command_has_halted_names_the_file_with_its_output_if_it_is_here() {
     let drained = json!({"phase": "Succeeded", "evictionPods": 3});
     let settings = json!({"action": {"run": "reboot {}"}});

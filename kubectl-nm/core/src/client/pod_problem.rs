@@ -113,17 +113,40 @@ pub fn pod_problem(pod: &Value) -> Option<String> {
     if !pod["metadata"]["deletionTimestamp"].is_null() {
         return None;
     }
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let waiting = items(&pod["status"]["containerStatuses"]).find_map(waiting);
+    let waiting = shown_containers(pod).find_map(waiting);
     let unscheduled = || items(&pod["status"]["conditions"]).find_map(unscheduled);
-    waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
+    waiting.or_else(unscheduled).map(|why| format!("pod {}: {why}", name(pod)))
+}
+
+/// `pod a: OutOfcpu: Node didn't have enough resource: cpu`: why the kubelet, or the control plane, has ended a pod of which nothing
+/// has run; none if something has, or if the pod has not ended.
+pub fn rejection(pod: &Value) -> Option<String> {
+    let field = |name: &str| pod["status"][name].as_str().filter(|text| !text.is_empty());
+    let reason = field("reason").filter(|_| field("phase") == Some("Failed") && !has_run(pod))?;
+    let message = field("message").map(|message| format!(": {}", last_causes(message))).unwrap_or_default();
+    Some(format!("pod {}: {reason}{message}", name(pod)))
+}
+
+/// Whether a container of a pod runs, or has run.
+pub fn has_run(pod: &Value) -> bool {
+    let is_run = |state: &Value| state["running"].is_object() || state["terminated"].is_object();
+    shown_containers(pod).any(|container| is_run(&container["state"]) || is_run(&container["lastState"]))
 }
 
 /// Whether the image of a container cannot be used, so that the pod does not start until it is changed or available.
 pub fn is_about_image(pod: &Value) -> bool {
-    items(&pod["status"]["containerStatuses"])
+    shown_containers(pod)
         .filter_map(|container| container["state"]["waiting"]["reason"].as_str())
         .any(|reason| IMAGE_REASONS.contains(&reason))
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The init containers of a pod, and then the others.
+fn shown_containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    items(&pod["status"]["initContainerStatuses"]).chain(items(&pod["status"]["containerStatuses"]))
 }
 
 fn waiting(container: &Value) -> Option<String> {

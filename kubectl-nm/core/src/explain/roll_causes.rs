@@ -12,6 +12,10 @@ use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::{State, condition, node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 
+/// How the Job that a roll runs for its nodes is changed: the roll keeps the one that it was started with.
+pub const CHANGE_JOB: &str = "To change the Job, abort the roll, which also ends what runs for its other nodes and returns them to \
+    service, and start a new one";
+
 /// `It is part of roll kernel, at step Acting; ada@vm runs the roll, last seen 12s ago.` None if it is part of none.
 pub fn part_of_roll(maintenance: &NodeMaintenance, rolls: &RollRunners, now: Timestamp) -> Option<String> {
     let roll = roll_name(maintenance)?;
@@ -38,9 +42,8 @@ pub(super) fn job_does_not_start(
         what: vec![sentence(&format!(
             "The Job that roll {roll} runs for the node does not start: {problem}"
         ))],
-        advice: String::from(
-            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. To change the Job, abort the \
-             roll, which also ends what runs for its other nodes and returns them to service, and start a new one",
+        advice: format!(
+            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. {CHANGE_JOB}"
         ),
         commands: vec![
             roll_command("status", roll, kubectl),

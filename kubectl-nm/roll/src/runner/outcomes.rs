@@ -74,7 +74,11 @@ impl RollRunner<'_> {
                 (RollChange::Act(name, record), Err(error))
                     if !error.error().is_waited_for() && !error.is_outdated() =>
                 {
-                    let failed = ActionState::Failed(error.error().to_string());
+                    let why = error.error().to_string();
+                    let failed = match error {
+                        RollChangeError::Job(_) => ActionState::NotStarted(why),
+                        RollChangeError::Maintenance(_) => ActionState::Failed(why),
+                    };
                     self.observed.actions.insert((name, record.step), failed);
                 }
                 (RollChange::Begin(name, _), Ok(())) => {

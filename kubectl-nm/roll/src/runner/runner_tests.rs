@@ -162,8 +162,8 @@ async fn acted(maintenance: u16, job: u16) -> Option<ActionState> {
 }
 
 #[tokio::test]
-async fn an_action_has_failed_if_its_job_cannot_be_created_but_not_if_its_maintenance_has_changed() {
-    let Some(ActionState::Failed(why)) = acted(200, 404).await else { panic!("its namespace is gone") };
+async fn an_action_has_not_started_if_its_job_cannot_be_created_but_not_if_its_maintenance_has_changed() {
+    let Some(ActionState::NotStarted(why)) = acted(200, 404).await else { panic!("its namespace is gone") };
     assert!(why.contains("namespaces \"gone\" not found"), "{why}");
     for (maintenance, job) in [(404, 404), (409, 404), (200, 500)] {
         assert_eq!(acted(maintenance, job).await, None, "{maintenance} {job}: it is tried again");

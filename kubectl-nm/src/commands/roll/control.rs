@@ -232,6 +232,7 @@ fn begun(node: &RollNode, roll: &Roll) -> String {
         ActionState::Running => "has started",
         ActionState::Succeeded | ActionState::Disconnected => "has run",
         ActionState::Failed(_) | ActionState::JobFailed(_) => "failed",
+        ActionState::NotStarted(_) => "did not start",
     };
     format!("its {flag}{what} {state}")
 }
