@@ -16,6 +16,8 @@ pub enum ByNow {
     Drained,
     /// Its drain is under way again.
     Drains,
+    /// Its drain does not wait for the `--before` action any more, which failed: somebody has removed the hook.
+    Unhooked,
     /// It has rebooted, and may not be Ready yet.
     Rebooted {
         /// Whether it is Ready.
@@ -45,6 +47,9 @@ impl ByNow {
     ) -> Option<Self> {
         let (view, step) = (observed.nodes.get(node.node()), node.record.step);
         let halt = record.halt.as_ref().filter(|halt| halt.node == node.node())?;
+        if step == Step::Preparing && node.record.failed_action().is_some() && !node.is_hooked() {
+            return Some(Self::Unhooked);
+        }
         match (halt.cause?, State::of(&node.object)) {
             (HaltCause::Drain | HaltCause::DrainTimedOut, State::Drained) if node.is_in_drain() => {
                 Some(Self::Drained)
@@ -83,6 +88,9 @@ impl ByNow {
         match self {
             Self::Drained => format!("by now, node {node} is drained"),
             Self::Drains => format!("by now, the drain of node {node} is under way"),
+            Self::Unhooked => format!(
+                "by now, the roll's hook of node {node} is removed, so its drain does not wait for the --before action"
+            ),
             Self::Rebooted { is_ready: true } => format!("by now, node {node} has rebooted and is Ready"),
             Self::Rebooted { is_ready: false } => {
                 format!("by now, node {node} has rebooted, but is not Ready")

@@ -39,7 +39,8 @@ impl UnfinishedNode {
         Self {
             node: node.node().to_owned(),
             step: Some(step),
-            runs_again: failed.is_some() && !awaits_reboot,
+            // Whoever removes the hook has done the work of `--before` by hand.
+            runs_again: failed.is_some() && !awaits_reboot && (step != Step::Preparing || node.is_hooked()),
             awaits_reboot,
             evicts_awaited: evicts_once_continued(&node.object),
         }

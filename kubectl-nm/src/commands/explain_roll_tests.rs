@@ -4,7 +4,7 @@ use nm_core::maintenance::ROLL_LABEL;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::{stopping, with_status};
 use nm_roll::halted::{HaltedRoll, HaltingNode, find_rolls};
-use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation};
+use nm_roll::record::{NODE, RollRecord, SETTINGS, STATE, annotation, hook};
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
@@ -145,6 +145,22 @@ fn a_roll_that_a_failed_job_has_halted_names_the_command_that_shows_its_log() {
     let node = failed_action(&json!({"failed": "Job ops/kernel-0-1767323045-2 did not finish within 1s"}));
     let (shown, _) = explained(&halting(drained, &job, &node, &halt), None);
     assert!(shown.contains("The action of n1 failed") && !shown.contains("logs"), "{shown}");
+}
+
+#[test]
+fn a_before_action_does_not_run_again_once_somebody_has_removed_its_hook() {
+    let node = json!({"step": "Preparing", "before": {"attempt": 1, "state": {"failed": "exit code 1"}}});
+    let settings = json!({"before": {"run": "leave {}"}});
+    let halt = json!({"message": "the --before action for node n1 failed: exit code 1"});
+    let mut object = halting(json!({"phase": "Running"}), &settings, &node, &halt);
+    let removed = "By now, the roll's hook of node n1 is removed, so its drain does not wait for the --before action.\n";
+    let again = "The action of n1 (--before) failed, and runs again on resume.\n";
+    let (shown, _) = explained(&object, None);
+    assert!(shown.contains(removed) && !shown.contains(again), "{shown}");
+    assert!(shown.contains("  Continue the roll; or"), "{shown}");
+    object.metadata.annotations.get_or_insert_default().insert(hook(), String::from("roll/kernel"));
+    let (shown, _) = explained(&object, None);
+    assert!(shown.contains(again) && !shown.contains(removed), "{shown}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::world::{World, settings};
 use super::*;
+use crate::by_now::ByNow;
 use crate::settings::NodeAction;
+use crate::unfinished::{run_again, unfinished};
 
 /// A roll with a command before each drain and one before each return.
 fn world(waves: &[usize]) -> World {
@@ -130,18 +132,27 @@ fn a_roll_that_has_halted_keeps_the_result_and_evicts_nothing() {
 }
 
 #[test]
-fn whoever_removes_the_hook_has_done_the_work() {
-    let mut world = world(&[1]);
-    while world.actions.is_empty() {
-        world.decide(usize::MAX);
-        world.pass_second();
+fn whoever_removes_the_hook_has_done_the_work_and_nothing_is_said_to_run_again() {
+    for removes_hook in [true, false] {
+        let mut world = world(&[1]);
+        while world.actions.is_empty() {
+            world.decide(usize::MAX);
+            world.pass_second();
+        }
+        world.set_action_of("n0", Step::Preparing, ActionState::Failed("no".into()));
+        halt(&mut world);
+        if removes_hook {
+            world.remove_hook("n0");
+        }
+        let said = run_again(&unfinished(Some(&world.roll()), &world.record));
+        world.decide(0);
+        let by_now = world.last.as_ref().and_then(|last| last.progress[0].by_now);
+        assert_eq!(by_now == Some(ByNow::Unhooked), removes_hook, "{by_now:?}");
+        world.restart();
+        assert_eq!(world.run(), RollState::Done);
+        let ran_again = actions(&world, "n0").len() > ALL.len();
+        assert_eq!((ran_again, !said.is_empty()), (!removes_hook, ran_again), "{said:?}");
     }
-    world.set_action_of("n0", Step::Preparing, ActionState::Failed("no".into()));
-    halt(&mut world);
-    world.remove_hook("n0");
-    world.restart();
-    assert_eq!(world.run(), RollState::Done);
-    assert_eq!(actions(&world, "n0"), ALL, "it is not run again");
 }
 
 #[test]
