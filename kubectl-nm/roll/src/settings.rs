@@ -119,6 +119,25 @@ impl RollSettings {
         matches!(self.action_of(step), Some(NodeAction::Run(_)))
     }
 
+    /// `a command before the first eviction and a Job once the node is drained`: the kinds of what is done with each node, and when;
+    /// `None` if nothing is.
+    pub(crate) fn outline_actions(&self) -> Option<String> {
+        let words = self.actions().map(|(step, action)| {
+            let when = match step {
+                Step::Preparing => "before the first eviction",
+                Step::Finishing => "before the return to service",
+                _ => "once the node is drained",
+            };
+            match action {
+                NodeAction::Run(_) => format!("a command {when}"),
+                NodeAction::Job(_) => format!("a Job {when}"),
+            }
+        });
+        let words: Vec<String> = words.collect();
+        let (last, others) = words.split_last()?;
+        Some(if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) })
+    }
+
     /// All that is done with each node, for people; `None` if that is nothing.
     pub fn describe_actions(&self) -> Option<String> {
         let words = self.actions().map(|(step, action)| match step {

@@ -1,15 +1,15 @@
 //! The causes that concern the roll of a maintenance: nobody runs it, somebody has paused or aborted it, or has to confirm.
 
 use jiff::Timestamp;
-use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionType;
+use nm_shared::{Hook, NodeMaintenance};
 
 use crate::args::duration::TimeStyle;
 use crate::explain::cause::{Cause, CommonGround, Outlook, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::roll::{self, Pause, RollRunners, RollStanding, Runner, Step, awaits_confirmation};
 use crate::maintenance::roll_job::RollJob;
-use crate::maintenance::{State, condition, node, roll_name};
+use crate::maintenance::{State, condition, hooks_removed, node, roll_hook_owner, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 
 /// How the Job that a roll runs for its nodes is changed: the roll keeps the one that it was started with.
@@ -411,8 +411,9 @@ pub(super) fn suspended(
     // In a roll that starts no node, it does not matter when its turn comes.
     let turn = runner.and_then(|_| Some((roll?, facts.turns.get(node(maintenance))?)));
     let waits = turn.iter().flat_map(|(_, waits)| waits.iter().cloned());
+    let hooks = if is_planned { hooks_ahead(maintenance) } else { Vec::new() };
     Cause {
-        what: [what].into_iter().chain(paused).chain(waits).collect(),
+        what: [what].into_iter().chain(paused).chain(waits).chain(hooks).collect(),
         common: turn.map(|(roll, _)| CommonGround::Turn(roll.to_owned())),
         since,
         advice: advice.to_owned(),
@@ -420,6 +421,20 @@ pub(super) fn suspended(
         outlook: Outlook::Passes,
         ..Cause::default()
     }
+}
+
+/// The hooks that a planned maintenance will wait for, apart from that of its roll.
+fn hooks_ahead(maintenance: &NodeMaintenance) -> Vec<String> {
+    let own = roll_name(maintenance).map(roll_hook_owner);
+    let removed = |mut hooks: Vec<Hook>| {
+        hooks.retain(|hook| own.as_ref() != Some(&hook.owner));
+        hooks_removed(&hooks)
+    };
+    let evicts = removed(Hook::before_eviction(&maintenance.metadata));
+    let returns = removed(Hook::before_return(&maintenance.metadata));
+    let evicts = evicts.map(|removed| format!("No pod is evicted then until {removed}."));
+    let returns = returns.map(|removed| format!("The node does not return to service then until {removed}."));
+    evicts.into_iter().chain(returns).collect()
 }
 
 #[cfg(test)]

@@ -74,6 +74,41 @@ fn a_planned_node_of_a_roll_that_somebody_has_aborted_does_not_start() {
 }
 
 #[test]
+fn a_planned_maintenance_names_the_hooks_that_it_will_wait_for_apart_from_that_of_its_roll() {
+    let (evicts, returns) = ("pre-drain.hook.kubectl-nm.dev", "pre-return.hook.kubectl-nm.dev");
+    let none: &[&str] = &[];
+    let planned = json!({"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:00Z"});
+    let paused = json!({"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:00Z"});
+    let ceph = (format!("{evicts}/ceph"), "storage");
+    let heal = (format!("{returns}/heal"), "");
+    let own = (format!("{evicts}/roll"), "roll/k2");
+    let waits_for_ceph = "No pod is evicted then until hook ceph (owner: storage) is removed.";
+    for (condition, hooks, expected) in [
+        (&planned, vec![], none),
+        (&planned, vec![own.clone()], none),
+        (
+            &planned,
+            vec![ceph.clone(), own, heal],
+            &[waits_for_ceph, "The node does not return to service then until hook heal is removed."],
+        ),
+        (&paused, vec![ceph], none),
+    ] {
+        let mut object = with_status("n1", json!({"phase": "Pending", "conditions": [condition]}));
+        object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
+        let state = json!({"revision": 2, "paused": true, "pause": {"by": "bob", "at": "1970-01-01T00:10:00Z"},
+            "runner": {"id": "x", "who": "ada@vm", "at": "1970-01-01T00:15:00Z"}});
+        let hooks = hooks.into_iter().map(|(name, owner)| (name, owner.to_owned()));
+        object.metadata.annotations = Some(hooks.chain([(STATE.to_owned(), state.to_string())]).collect());
+        let facts = ClusterFacts::of_maintenances([&object]);
+        let cause = suspended(&object, &facts, "kubectl", Timestamp::from_second(900).unwrap());
+        let named: Vec<&String> = cause.what.iter().filter(|text| text.contains("hook")).collect();
+        assert_eq!(named, expected);
+    }
+}
+
+#[test]
 fn an_aborted_roll_that_still_drains_a_node_says_that_its_action_follows() {
     let mut object = with_status("n1", running(40, &[]));
     object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
