@@ -6,7 +6,7 @@ use nm_core::maintenance::State;
 
 use crate::gates::{has_rebooted, is_ready, problem};
 use crate::observed::{NodeView, Observed};
-use crate::record::{Halt, HaltCause, Health, RollNode, RollRecord, Step};
+use crate::record::{Halt, HaltCause, Health, Roll, RollNode, RollRecord, Step};
 use crate::settings::RollSettings;
 
 /// What has become of the node that halted a roll, so that the roll continues with it when it is resumed.
@@ -29,6 +29,8 @@ pub enum ByNow {
     Healthy,
     /// It is healthy, and so are the workloads affected by its drain.
     Recovered,
+    /// It is not part of the roll any more.
+    Left,
 }
 
 /// `halted 12m ago: the drain of node n2 failed; by now, node n2 is drained`. The cause is that of the time when it halted.
@@ -38,6 +40,13 @@ pub fn halted_words(halt: &Halt, by_now: Option<ByNow>, times: TimeStyle) -> Str
 }
 
 impl ByNow {
+    /// That the node that halted a roll is not part of it any more.
+    pub fn of_departed(roll: &Roll, record: &RollRecord) -> Option<Self> {
+        let node = record.halt.as_ref().map(|halt| halt.node.as_str()).filter(|node| !node.is_empty())?;
+        let is_absent = record.absent.iter().any(|absent| absent.node() == node);
+        (roll.node(node).is_none() && !is_absent).then_some(Self::Left)
+    }
+
     /// None if the node did not halt the roll, if the cause stands, or if that is not known.
     pub(crate) fn of(
         record: &RollRecord,
@@ -96,6 +105,7 @@ impl ByNow {
                 format!("by now, node {node} has rebooted, but is not Ready")
             }
             Self::Ready => format!("by now, node {node} is Ready"),
+            Self::Left => format!("by now, node {node} is not part of the roll any more"),
             Self::Healthy => format!("by now, node {node} is healthy"),
             Self::Recovered => {
                 format!("by now, node {node} and the workloads affected by its drain are healthy")

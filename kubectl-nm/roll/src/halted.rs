@@ -14,7 +14,8 @@ use nm_shared::NodeMaintenance;
 use crate::by_now::ByNow;
 use crate::job;
 use crate::observed::{NodeView, Observed};
-use crate::record::{ActionState, Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, Step, roll_name};
+use crate::record::{ActionState, Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, roll_name};
+use crate::skip::{Skip, can_skip};
 use crate::unfinished::{UnfinishedNode, again_sentences, unfinished};
 
 /// A roll that has halted.
@@ -29,8 +30,8 @@ pub struct HaltedRoll {
     unhealthy: Option<String>,
     /// Whether the node that halted it is still in maintenance.
     is_there: bool,
-    /// Whether the node that halted it is back in service.
-    is_in_service: bool,
+    /// What a skip means for the node that halted it; none if it cannot be skipped.
+    skip: Option<&'static str>,
     /// The nodes that are not done.
     left: Vec<UnfinishedNode>,
     /// What is left of the Job whose failure halted it.
@@ -89,6 +90,15 @@ impl HaltedRoll {
             let observed = Observed::shown_at(now, roll, views).with_health(seen.health);
             ByNow::of(&record, node, &roll.settings, &observed)
         });
+        let by_now = by_now.or_else(|| ByNow::of_departed(roll?, &record));
+        let node = halt.node.as_str();
+        let skip = match roll {
+            Some(roll) => {
+                can_skip(node, roll, &record).then(|| Skip::of(node, roll, &record, false).consequence())
+            }
+            // Whether the node has started is not known.
+            None => (!node.is_empty()).then_some(""),
+        };
         let mut left = unfinished(roll, &record);
         forget_reboot(&mut left, by_now);
         Self {
@@ -98,7 +108,7 @@ impl HaltedRoll {
             is_unread,
             unhealthy,
             is_there: halting.is_some_and(|(_, node)| !node.is_leaving()),
-            is_in_service: halting.is_some_and(|(_, node)| node.record.step > Step::Returning),
+            skip,
             left,
             job: halting.and_then(|(roll, node)| failed_job(roll, node)),
             command: halting.and_then(|(roll, node)| failed_command(roll, node)),
@@ -162,13 +172,9 @@ impl HaltedRoll {
             }
             None => String::from("When nothing prevents it any more, continue the roll"),
         };
-        let skip = Some(node).filter(|node| !node.is_empty());
-        let skip = skip.map(|node| format!("resume {roll} --skip {}", shell_quoted(node)));
-        let without = match (&skip, self.is_in_service) {
-            (None, _) => "",
-            (Some(_), true) => "; or continue without the node",
-            (Some(_), false) => "; or continue without the node, which returns it to service as it is",
-        };
+        let without = self.skip.map(|becomes| format!("; or continue without the node{becomes}"));
+        let without = without.unwrap_or_default();
+        let skip = self.skip.map(|_| format!("resume {roll} --skip {}", shell_quoted(node)));
         let (resume, abort) = (Some(format!("resume {roll}")), format!("abort {roll}"));
         // The same Job only starts once what kept it from that is corrected.
         let (advice, commands) = if never_started {

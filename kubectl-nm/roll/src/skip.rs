@@ -1,5 +1,6 @@
 //! What a skip does with a node of a roll, for the user who is about to skip it.
 
+use nm_core::maintenance::status;
 use nm_core::terminal::text::Line;
 
 use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
@@ -33,11 +34,22 @@ impl<'a> Skip<'a> {
     pub fn of(node: &'a str, roll: &Roll, record: &RollRecord, is_run: bool) -> Self {
         let effect = match roll.node(node) {
             None => Effect::Absent,
-            Some(found) if found.record.step == Step::Planned => Effect::Planned,
+            Some(found) if is_untouched(found) => Effect::Planned,
             Some(found) if found.is_in_service() => Effect::InService,
             Some(found) => returned(found, roll, record, is_run),
         };
         Self { node, effect }
+    }
+
+    /// What it means for the node, after an offer to continue without it; empty if nothing changes for the node.
+    pub fn consequence(&self) -> &'static str {
+        match self.effect {
+            Effect::Absent | Effect::InService => "",
+            Effect::Planned => ", which stays in service",
+            Effect::Returns | Effect::Terminates(_) | Effect::MayContinue(_) => {
+                ", which returns it to service as it is"
+            }
+        }
     }
 
     /// Whether it terminates a command or a Job, or leaves a command behind.
@@ -63,6 +75,17 @@ impl<'a> Skip<'a> {
         let warning = if self.interrupts() { "warning: " } else { "" };
         Line::new(format!("{warning}--skip {node} {words}"))
     }
+}
+
+/// Whether the maintenance of a node has not started, not even before its turn in the roll.
+pub fn is_untouched(node: &RollNode) -> bool {
+    node.record.step == Step::Planned && !status(&node.object).has_begun()
+}
+
+/// Whether a node can be skipped: the roll is not done with it, even if it does not exist now.
+pub fn can_skip(node: &str, roll: &Roll, record: &RollRecord) -> bool {
+    let is_absent = record.absent.iter().any(|absent| absent.node() == node);
+    is_absent || (roll.node(node).is_some() && !record.released.iter().any(|released| released == node))
 }
 
 /// The record of a roll once these nodes are skipped.
@@ -165,6 +188,11 @@ mod tests {
         let done = || json!({"attempt": 1, "state": "succeeded"});
         let (command, job) = (|| json!({"run": "reboot {}"}), || json!({"job": {}}));
         let returns = "--skip n1 returns the node to service now";
+        let mut early = roll("Planned", &Value::Null, &command());
+        let status = json!({"conditions": [{"type": "Cordoned", "status": "True", "reason": "r", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
+        Arc::make_mut(&mut early.nodes[0].object).status = serde_json::from_value(status).unwrap();
+        assert_eq!(skip(&early, true, true).0, returns, "somebody has started its drain before its turn");
         for (step, action, runs, is_run, has_runner, expected) in [
             (
                 "Acting",

@@ -148,6 +148,37 @@ fn a_roll_that_a_failed_job_has_halted_names_the_command_that_shows_its_log() {
 }
 
 #[test]
+fn a_halted_roll_offers_a_skip_only_of_a_node_that_it_has_and_says_what_becomes_of_that_node() {
+    let cordoned = json!([{"type": "Cordoned", "status": "True", "reason": "r", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let begun = json!({"phase": "Succeeded", "conditions": cordoned});
+    let returns = "; or continue without the node, which returns it to service as it is, or";
+    for (halted_by, step, status, expected) in [
+        ("n1", "Acting", &begun, returns),
+        ("n1", "Planned", &json!({}), "; or continue without the node, which stays in service, or"),
+        ("n1", "Planned", &begun, returns),
+        ("n1", "Recovering", &begun, "; or continue without the node, or"),
+        ("n2", "Acting", &begun, "By now, node n2 is not part of the roll any more."),
+        ("", "Acting", &begun, "continue the roll, or abort the roll"),
+    ] {
+        let mut object =
+            halting(status.clone(), &json!({}), &json!({"step": step}), &json!({"message": "m"}));
+        if step == "Recovering" {
+            object = stopping(object);
+            object.metadata.finalizers = Some(vec![String::from("kubectl-nm.dev/roll")]);
+        }
+        let state = object.metadata.annotations.as_mut().unwrap().get_mut(STATE).unwrap();
+        *state = state.replace("\"node\":\"n1\"", &format!("\"node\":\"{halted_by}\""));
+        let cause = halted_roll(&object).cause("kubectl");
+        let shown = format!("{} {}", cause.what.join(" "), cause.advice);
+        assert!(shown.contains(expected), "{step}: {shown}");
+        let offers = cause.commands.iter().any(|command| command.contains("--skip"));
+        let roll = find_rolls(&["kernel"].into(), std::slice::from_ref(&object)).remove("kernel").unwrap();
+        assert_eq!(offers, roll.node(halted_by).is_some(), "a skip of another node is refused: {step}");
+    }
+}
+
+#[test]
 fn a_before_action_does_not_run_again_once_somebody_has_removed_its_hook() {
     let node = json!({"step": "Preparing", "before": {"attempt": 1, "state": {"failed": "exit code 1"}}});
     let settings = json!({"before": {"run": "leave {}"}});
@@ -311,7 +342,7 @@ It is part of roll kernel.
 
 Roll kernel halted at 2026-01-02 03:04:05 UTC: node n1 is drained, and was not confirmed.
   {STATUS}
-  When nothing prevents it any more, continue the roll; or continue without the node, which returns it to service as it is, or abort the roll:
+  When nothing prevents it any more, continue the roll; or continue without the node, or abort the roll:
     kubectl nm roll resume kernel --context blue
     kubectl nm roll resume kernel --skip n1 --context blue
     kubectl nm roll abort kernel --context blue --yes

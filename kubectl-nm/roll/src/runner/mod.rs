@@ -38,6 +38,7 @@ use crate::job;
 use crate::observed::Observed;
 use crate::record::{ActionState, DisturbedObject, Halt, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
+use crate::skip::{Skip, can_skip};
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
 use crate::view::{RollInput, RollReporter, RollView};
@@ -336,6 +337,12 @@ impl<'a> RollRunner<'a> {
     /// The nodes that are not done, as far as is known.
     pub fn unfinished(&self) -> Vec<UnfinishedNode> {
         unfinished(self.roll().ok().flatten().as_ref(), &self.record)
+    }
+
+    /// What a skip means for a node; none if the node cannot be skipped, or if the roll cannot be read.
+    pub fn skip_consequence(&self, node: &str) -> Option<&'static str> {
+        let roll = self.roll().ok().flatten()?;
+        can_skip(node, &roll, &self.record).then(|| Skip::of(node, &roll, &self.record, false).consequence())
     }
 
     /// Whether another program can continue the roll: it finds it in its maintenances, which may all be gone with their nodes. True if

@@ -16,6 +16,7 @@ use nm_roll::error::RollError;
 use nm_roll::finisher::{Finisher, RunnerSign, finisher};
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionRecord, ActionState, Roll, RollNode, RollRecord, Step};
+use nm_roll::skip::is_untouched;
 use nm_roll::stopped_rolls::ended_action;
 use nm_roll::store;
 use nm_roll::unfinished::return_hint;
@@ -84,12 +85,7 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         Err(_) => RollRecord::default(),
     };
     for node in store::remove(cluster, name, |node| !is_left(node)).await? {
-        let words = match node.record.step {
-            Step::Planned => "planned maintenance deleted",
-            _ if node.is_in_service() => "in service, and no longer checked",
-            _ => "maintenance is stopping",
-        };
-        out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, words))?;
+        out.data(&Line::new(format!("node/{} ", node.node())).with(Style::Good, removal(&node)))?;
     }
     let early = if args.return_all { Vec::new() } else { store::hand_over(cluster, name).await? };
     let rest = match store::load(cluster, name).await {
@@ -103,6 +99,15 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         if left.is_empty() { Finisher::Nobody } else { find_finisher(&roll, &record, cluster).await };
     report_left(&roll, &finisher, &left, &early, out)?;
     Ok(Exit::Done)
+}
+
+/// What becomes of a node that the abort takes out of the roll.
+fn removal(node: &RollNode) -> &'static str {
+    match () {
+        () if is_untouched(node) => "planned maintenance deleted",
+        () if node.is_in_service() => "in service, and no longer checked",
+        () => "maintenance is stopping",
+    }
 }
 
 /// The commands and the Jobs that end because all nodes of a roll return to service.
@@ -345,6 +350,7 @@ mod tests {
         assert_eq!(words(ended_actions(&roll, "kubectl", now))[1], warning);
         let node = &mut roll.nodes[1];
         (node.record.step, node.record.action) = (Step::Planned, None);
+        assert_eq!(removal(node), "planned maintenance deleted");
         let status = json!({"conditions": [{"type": "Cordoned", "status": "True", "reason": "r", "message": "",
             "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
         Arc::make_mut(&mut node.object).status = Some(serde_json::from_value(status).unwrap());
@@ -352,6 +358,7 @@ mod tests {
             stays(&roll.nodes[1], &roll).to_string(),
             "node/n2 (Planned) does not return to service now: somebody has started its drain before its turn"
         );
+        assert_eq!(removal(&roll.nodes[1]), "maintenance is stopping", "with --return");
     }
 
     #[test]

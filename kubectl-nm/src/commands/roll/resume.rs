@@ -19,7 +19,7 @@ use nm_roll::in_cluster::runner_job;
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionRecord, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::{NodeAction, RollSettings};
-use nm_roll::skip::{Skip, skipped};
+use nm_roll::skip::{Skip, can_skip, skipped};
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, runs_unless_rebooted, unfinished};
 
@@ -40,10 +40,7 @@ pub(super) async fn resume(
     let name = args.roll.name.as_str();
     let roll = store::load(cluster, name).await?;
     let before = roll.complete_record()?;
-    let is_absent = |name: &String| before.absent.iter().any(|absent| absent.node() == name);
-    let is_left =
-        |name: &String| is_absent(name) || (roll.node(name).is_some() && !before.released.contains(name));
-    if let Some(unknown) = args.skip.iter().find(|node| !is_left(node)) {
+    if let Some(unknown) = args.skip.iter().find(|node| !can_skip(node, &roll, &before)) {
         return Err(RollError::NotInRoll { name: name.to_owned(), node: unknown.clone() }.into());
     }
     let is_in_cluster = roll.settings.in_cluster && !args.here;

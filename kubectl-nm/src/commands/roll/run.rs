@@ -147,9 +147,11 @@ pub(super) async fn run(
                         "`kubectl nm explain {}` shows why, and what to do",
                         shell_quoted(node)
                     ));
-                    format!(
-                        " (add --skip {node} to continue without this node, which returns it to service as it is)"
-                    )
+                    let skip = runner.skip_consequence(node);
+                    let skip = skip.map(|becomes| {
+                        format!(" (add --skip {node} to continue without this node{becomes})")
+                    });
+                    skip.unwrap_or_default()
                 }
             };
             let returned = match begun.as_slice() {

@@ -31,6 +31,7 @@ use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{ProbedHealth, Roll, RollNode, RollRecord, Step, roll_name, roll_names};
+use nm_roll::skip::{Skip, can_skip};
 use nm_roll::unfinished::{return_hint, run_again, runs_unless_rebooted, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
@@ -248,7 +249,9 @@ impl RollStatus {
                 };
                 (StatusWord::Aborted, format!("aborted by {who}: {rest}"))
             }
-            (Some(halt), ..) => (StatusWord::Halted, halted_words(halt, by_now(&progress), times)),
+            (Some(halt), ..) => {
+                (StatusWord::Halted, halted_words(halt, by_now(&roll, &record, &progress), times))
+            }
             (None, None, _) if record.paused => {
                 (StatusWord::Paused, paused_words(record.pause.as_ref(), times))
             }
@@ -275,8 +278,8 @@ impl RollStatus {
 }
 
 /// What has become of the node that halted a roll.
-fn by_now(progress: &[NodeProgress]) -> Option<ByNow> {
-    progress.iter().find_map(|node| node.by_now)
+fn by_now(roll: &Roll, record: &RollRecord, progress: &[NodeProgress]) -> Option<ByNow> {
+    ByNow::of_departed(roll, record).or_else(|| progress.iter().find_map(|node| node.by_now))
 }
 
 /// Whether somebody has deleted what is left of a roll, so that there is nothing to continue.
@@ -350,7 +353,7 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         _ => *is_run,
     };
     if !goes_on && !is_ending(roll) && (roll.record.is_some() || roll.is_record_lost()) {
-        let (mut left, by_now) = (unfinished(Some(roll), record), by_now(progress));
+        let (mut left, by_now) = (unfinished(Some(roll), record), by_now(roll, record, progress));
         forget_reboot(&mut left, by_now);
         let again = match run_again(&left).as_slice() {
             [] => String::new(),
@@ -358,8 +361,9 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         };
         let unless_rebooted =
             runs_unless_rebooted(&left).map(|again| format!("; {again}")).unwrap_or_default();
-        let skip = status.off.as_ref().map(|node| {
-            format!("; with --skip {node}, without that node, which returns to service as it is")
+        let skip = status.off.as_ref().filter(|node| can_skip(node, roll, record)).map(|node| {
+            let becomes = Skip::of(node, roll, record, *is_run).consequence();
+            format!("; with --skip {node}, without that node{becomes}")
         });
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
