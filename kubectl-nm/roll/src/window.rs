@@ -277,14 +277,43 @@ impl Windows {
     /// Why no node may begin now; none if one may. `slowest` is how long the slowest node has taken.
     pub(crate) fn closed(&self, now: Timestamp, slowest: SignedDuration) -> Option<String> {
         match self.at(now) {
+            WindowState::Open { until: None } => None,
+            WindowState::Open { until: Some(until) } if until.duration_since(now) >= slowest => None,
+            _ if !self.open_for(slowest, now) => Some(format!(
+                "no window stays open for {}, which the slowest node so far took: abort the roll, and start a new one for the other \
+                 nodes",
+                duration::show(slowest.unsigned_abs())
+            )),
             WindowState::Closed { opens } => Some(format!("the window opens at {}", self.show(opens))),
-            WindowState::Open { until: Some(until) } if until.duration_since(now) < slowest => Some(format!(
+            WindowState::Open { until: Some(until) } => Some(format!(
                 "the window closes at {}, and the slowest node so far took {}: waits for the next window",
                 self.show(until),
                 duration::show(slowest.unsigned_abs())
             )),
-            WindowState::Open { .. } => None,
         }
+    }
+
+    /// Whether one of the next openings is as long as this.
+    fn open_for(&self, length: SignedDuration, now: Timestamp) -> bool {
+        let days = SignedDuration::from_hours(24 * UPCOMING.end());
+        let last = now.checked_add(days).unwrap_or(Timestamp::MAX);
+        let mut closed = now;
+        while closed < last {
+            let opens = match self.at(closed) {
+                WindowState::Closed { opens } => opens,
+                // The rest of an opening that is too short.
+                WindowState::Open { until: Some(until) } => {
+                    closed = until;
+                    continue;
+                }
+                WindowState::Open { until: None } => return true,
+            };
+            closed = match self.at(opens) {
+                WindowState::Open { until: Some(until) } if until.duration_since(opens) < length => until,
+                _ => return true,
+            };
+        }
+        false
     }
 
     /// The windows, and when they open or close; none if there are no windows.

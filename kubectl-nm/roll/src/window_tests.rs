@@ -323,3 +323,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_roll_waits_for_a_window_only_if_one_stays_open_for_as_long_as_the_slowest_node_took() {
+    let minutes = SignedDuration::from_mins;
+    let monday: Timestamp = "2026-03-02T00:00:00Z".parse().unwrap();
+    for (texts, slowest, starts) in [
+        (&["13:00-14:00 UTC"][..], 0, true),
+        (&["13:00-14:00 UTC"], 60, true),
+        (&["13:00-14:00 UTC"], 61, false),
+        (&["13:00-14:00 UTC", "14:00-15:00 UTC"], 61, true),
+        (&["13:00-14:00 UTC", "Sun 22:00-04:00 UTC"], 300, true),
+        (&["13:00-14:00 UTC", "Sun 22:00-04:00 UTC"], 361, false),
+        (&["00:00-24:00 UTC"], 5000, true),
+    ] {
+        let windows = Windows(texts.iter().map(|text| text.parse().unwrap()).collect());
+        let times = (0..14 * 24 * 4).map(|quarter| monday + minutes(15 * quarter));
+        let said: Vec<Option<String>> = times.map(|now| windows.closed(now, minutes(slowest))).collect();
+        assert_eq!(said.iter().any(Option::is_none), starts, "{texts:?} {slowest}");
+        let is_final = |why: &&String| why.starts_with("no window stays open for ");
+        let (last, all) = (said.iter().flatten().filter(is_final).count(), said.iter().flatten().count());
+        assert_eq!(
+            last,
+            if starts { 0 } else { all },
+            "{texts:?} {slowest}: {:?}",
+            said.iter().flatten().next()
+        );
+    }
+}
