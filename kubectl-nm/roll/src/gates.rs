@@ -14,7 +14,9 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::in_cluster::runner_job::{self, NAMESPACE};
 use crate::observed::{HealthCheck, NodeView, Observed, shown};
-use crate::record::{ActionRecord, ActionState, Halt, HaltCause, Health, NodeRecord, Roll, RollNode, Step};
+use crate::record::{
+    ActionRecord, ActionState, Halt, HaltCause, Health, NodeRecord, Roll, RollNode, RollRecord, Step,
+};
 use crate::settings::RollSettings;
 
 /// For how long a roll that is resumed waits for nm-reconciler to try a failed drain again.
@@ -207,9 +209,12 @@ impl Gates<'_> {
             let roll = &self.roll.name;
             // Other programs find it in its maintenances.
             let is_found = self.roll.nodes.iter().any(|node| !node.is_leaving());
+            // A roll that somebody runs can only be resumed once it is paused, or has halted.
+            let goes_on =
+                |record: &RollRecord| record.runner.is_some() && !record.paused && record.halt.is_none();
+            let must_pause = self.roll.record.as_ref().is_none_or(goes_on);
             let end = match (is_found, self.settings.in_cluster) {
-                // A roll that somebody runs can only be resumed once it is paused.
-                (true, _) => format!("or for `{}`", skip_command("kubectl", roll, name, true)),
+                (true, _) => format!("or for `{}`", skip_command("kubectl", roll, name, must_pause)),
                 (false, false) => String::from("or for Ctrl-C, because the roll has no other node"),
                 (false, true) => format!(
                     "or until its Job {NAMESPACE}/{} is deleted, because the roll has no other node",

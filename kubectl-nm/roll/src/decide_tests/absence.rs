@@ -83,6 +83,13 @@ fn a_maintenance_without_an_owner_stays_and_goes_on_when_its_node_returns() {
         world.detail("n0"),
         "the node does not exist: waits for its return, or for `kubectl nm roll pause r && kubectl nm roll resume r --skip n0`"
     );
+    world.pause(true);
+    world.decide(usize::MAX);
+    let resumed =
+        "the node does not exist: waits for its return, or for `kubectl nm roll resume r --skip n0`";
+    assert_eq!(world.detail("n0"), resumed, "it is paused already");
+    world.pause(false);
+    world.decide(usize::MAX);
     world.return_node("n0");
     world.decide(usize::MAX);
     assert_eq!(world.detail("n0"), "the node has returned: waits for nm-reconciler");
