@@ -13,7 +13,7 @@ use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
 use nm_roll::error::RollError;
-use nm_roll::finisher::{Finisher, RunnerSign, finisher};
+use nm_roll::finisher::{Finisher, RunnerSign, finisher, is_seen};
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionRecord, ActionState, Roll, RollNode, RollRecord, Step};
 use nm_roll::skip::is_untouched;
@@ -33,15 +33,29 @@ const STARTED_EARLY: &str = "somebody has started its drain before its turn";
 pub(super) async fn pause(name: &str, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let (roll, record) = store::pause(cluster, name, true, &this_runner().who).await?;
     out.data(&Line::new(format!("roll {name} ")).with(Style::Good, "paused"))?;
-    let acts = |node: &&RollNode| node.record.current_action().is_some_and(ActionRecord::is_running);
-    let acting = roll.nodes.iter().filter(acts).count();
-    if acting > 0 && record.runner.is_some() {
-        out.message(&Line::new(format!(
-            "The action of {} has started, and continues.",
-            counted(acting, "node")
-        )));
+    if let Some(continuing) = continuing(&roll, &record, Timestamp::now()) {
+        out.message(&Line::new(continuing));
     }
     Ok(Exit::Done)
+}
+
+/// What a pause does not interrupt: commands and Jobs that have started. Without a program that runs the roll, only Jobs run on.
+fn continuing(roll: &Roll, record: &RollRecord, now: Timestamp) -> Option<String> {
+    let is_run = is_seen(record, now);
+    let continues = |node: &&RollNode| {
+        let is_running = node.record.current_action().is_some_and(ActionRecord::is_running);
+        is_running && (is_run || !roll.settings.runs_command(node.record.step))
+    };
+    match roll.nodes.iter().filter(continues).count() {
+        0 => None,
+        acting if is_run => {
+            Some(format!("The action of {} has started, and continues.", counted(acting, "node")))
+        }
+        acting => Some(format!(
+            "The Job of {} runs on, and its result is read when the roll continues.",
+            counted(acting, "node")
+        )),
+    }
 }
 
 pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
@@ -359,6 +373,32 @@ mod tests {
             "node/n2 (Planned) does not return to service now: somebody has started its drain before its turn"
         );
         assert_eq!(removal(&roll.nodes[1]), "maintenance is stopping", "with --return");
+    }
+
+    #[test]
+    fn a_pause_names_what_continues_which_without_a_program_are_jobs_alone() {
+        let now = Timestamp::from_second(10_000).unwrap();
+        let all = Some("The action of 2 nodes has started, and continues.");
+        let jobs = Some("The Job of 2 nodes runs on, and its result is read when the roll continues.");
+        for (in_cluster, last_sign, expected) in [
+            (false, Some(7), all),
+            (false, Some(600), None),
+            (false, None, None),
+            (true, Some(7), all),
+            (true, Some(600), jobs),
+            (true, None, jobs),
+        ] {
+            let runner = last_sign.map(|ago| Runner {
+                id: "x".into(),
+                who: "ada".into(),
+                at: now - SignedDuration::from_secs(ago),
+                in_cluster,
+                node: None,
+            });
+            let record = RollRecord { runner, ..RollRecord::default() };
+            let shown = continuing(&roll(&["n1", "n2"], in_cluster), &record, now);
+            assert_eq!(shown.as_deref(), expected, "{in_cluster} {last_sign:?}");
+        }
     }
 
     #[test]
