@@ -102,7 +102,7 @@ impl RollView<'_> {
     /// The end, if every node takes as long as those that are done on average, or as the slowest of them once it takes longer, and no
     /// window closes before; unknown while one takes longer than each of them did. A node that has yet to stay Ready takes that time
     /// at least. None before the first is done, and none if the roll does not go on to its last node: it was
-    /// aborted, has halted or is over.
+    /// aborted, has halted or is over, or no window is as long as the slowest node took.
     pub fn estimate(&self) -> Option<Estimate> {
         let goes_on = matches!(self.state, RollState::Working | RollState::Waiting(_));
         // Nobody knows when a node returns that does not exist.
@@ -119,6 +119,12 @@ impl RollView<'_> {
         }
         let slowest = average.max(SignedDuration::from_secs(done.slowest_seconds));
         let settings = &self.roll.settings;
+        let are_planned = self.progress.iter().any(|node| node.step == Step::Planned);
+        if are_planned
+            && !settings.windows.open_for(SignedDuration::from_secs(done.slowest_seconds), self.now)
+        {
+            return None;
+        }
         let worked = working_time::until(self.now, self.record, false);
         let (mut rest, mut is_overdue) = (SignedDuration::ZERO, false);
         for wave in 0..settings.waves.len() {
@@ -222,6 +228,42 @@ mod tests {
         checked[0].step = Step::Returning;
         let estimate = RollView { record: &almost, progress: &checked, ..view }.estimate().unwrap();
         assert_eq!(estimate.end, Some(now + SignedDuration::from_secs(1)));
+    }
+
+    #[test]
+    fn no_end_is_estimated_of_a_roll_that_starts_no_other_node_because_its_windows_are_too_short() {
+        for (slowest_seconds, step, is_estimated) in
+            [(3600, Step::Planned, true), (3601, Step::Planned, false), (3601, Step::Draining, true)]
+        {
+            let settings = json!({"waves": [2], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+                "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1, "windows": ["13:00-14:00 UTC"]});
+            let settings = serde_json::from_value(settings).unwrap();
+            let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+            let done =
+                DoneNodes { nodes: 1, seconds: slowest_seconds, slowest_seconds, ..DoneNodes::default() };
+            let progress = NodeProgress {
+                node: "n2".into(),
+                wave: 0,
+                position: 1,
+                step,
+                since: Timestamp::UNIX_EPOCH,
+                detail: String::new(),
+                ready_time: None,
+                pods: (0, 0),
+                by_now: None,
+            };
+            let (record, state) = (RollRecord { done, ..RollRecord::default() }, RollState::Working);
+            let view = RollView {
+                roll: &roll,
+                record: &record,
+                progress: &[progress],
+                state: &state,
+                aborted: None,
+                is_current: true,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            assert_eq!(view.estimate().is_some(), is_estimated, "{slowest_seconds} {step:?}");
+        }
     }
 
     #[test]

@@ -294,7 +294,7 @@ impl Windows {
     }
 
     /// Whether one of the next openings is as long as this.
-    fn open_for(&self, length: SignedDuration, now: Timestamp) -> bool {
+    pub(crate) fn open_for(&self, length: SignedDuration, now: Timestamp) -> bool {
         let days = SignedDuration::from_hours(24 * UPCOMING.end());
         let last = now.checked_add(days).unwrap_or(Timestamp::MAX);
         let mut closed = now;
