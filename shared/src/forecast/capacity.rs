@@ -3,7 +3,8 @@
 //! It considers the requests of pods and the capacity of nodes, and taints, selectors and volumes as in `node_fit`. It
 //! places the pods of the highest priority first, then those with the fewest possible nodes, then the largest. A scheduler
 //! considers more, and other pods come and go meanwhile. A pod that fits on no node may fit instead of pods of lower priority
-//! ([`preemption`]). Of these, only the requests are considered: where no node has as much left, they fit nowhere.
+//! ([`preemption`]). These are placed by the same rules, without their volumes: where no suitable node has as much left, they
+//! fit nowhere.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,21 +224,26 @@ fn preempt<'a>(
     left.iter().map_while(place_next).collect()
 }
 
-/// Those of the preempted pods for which no node has the resources after all others have been placed.
-fn displaced(mut victims: Vec<&RunningPod>, mut nodes_left: Vec<NodeCapacity<'_>>) -> BTreeSet<PodReference> {
-    nodes_left.retain(NodeCapacity::takes_pods);
-    victims.sort_by_key(|victim| Reverse(victim.priority));
-    let fits_nowhere = |victim: &&RunningPod| {
-        let has_capacity = |left: &&mut NodeCapacity<'_>| left.free.short_of(&victim.requested).is_none();
-        match nodes_left.iter_mut().find(has_capacity) {
-            Some(left) => {
-                left.free.subtract(&victim.requested);
+/// Those of the preempted pods that fit on no node after all others have been placed.
+fn displaced(victims: Vec<&RunningPod>, mut nodes_left: Vec<NodeCapacity<'_>>) -> BTreeSet<PodReference> {
+    let with_candidates = |victim| {
+        let suits =
+            |(at, left): (usize, &NodeCapacity<'_>)| RunningPod::suits(victim, left.node).then_some(at);
+        (victim, nodes_left.iter().enumerate().filter_map(suits).collect::<Vec<usize>>())
+    };
+    let mut victims: Vec<(&RunningPod, Vec<usize>)> = victims.into_iter().map(with_candidates).collect();
+    victims.sort_by_key(|(victim, candidates)| (Reverse(victim.priority), candidates.len()));
+    let fits_nowhere = |(victim, candidates): &(&RunningPod, Vec<usize>)| {
+        let has_capacity = |at: &&usize| nodes_left[**at].free.short_of(&victim.requested).is_none();
+        match candidates.iter().find(has_capacity) {
+            Some(at) => {
+                nodes_left[*at].free.subtract(&victim.requested);
                 false
             }
             None => true,
         }
     };
-    victims.into_iter().filter(fits_nowhere).map(|victim| victim.pod.clone()).collect()
+    victims.into_iter().filter(fits_nowhere).map(|(victim, _)| victim.pod.clone()).collect()
 }
 
 fn reasons(group: &PodGroup<'_>, nodes_left: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
@@ -412,6 +418,45 @@ mod tests {
         cordoned.spec.as_mut().unwrap().taints =
             serde_json::from_value(json!([{"key": "k", "effect": "NoSchedule"}])).unwrap();
         assert_eq!(displaced(&[cordoned], &[]), 1);
+    }
+
+    #[test]
+    fn a_preempted_pod_fits_nowhere_if_no_node_suits_it_that_has_as_much_left() {
+        let high = [with("high", "3", 100, None)];
+        let taints = |effect: &str| json!([{"key": "gpu", "effect": effect}]);
+        let displaced = |spec: &Value, taints: &Value| {
+            let mut low = serde_json::to_value(with("low", "2", 0, None)).unwrap();
+            low["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let low: Pod = serde_json::from_value(low).unwrap();
+            let mut nodes = [node("n1", "4", &json!([])), node("n2", "4", taints)];
+            // The pods of the drain do not fit on the other node.
+            let busy = with("busy", "2", 200, None);
+            nodes[0].metadata.labels.as_mut().unwrap().insert("pool".to_owned(), "blue".to_owned());
+            let found = tried(&high, &nodes, &[("n1", &low), ("n2", &busy)]).preempting;
+            assert_eq!(found.len(), 1, "{spec}");
+            found[0].displaced.len()
+        };
+        let none = json!([]);
+        let affinity = |pool: &str| {
+            let term = json!({"matchExpressions": [{"key": "pool", "operator": pool, "values": ["blue"]}]});
+            json!({"affinity": {"nodeAffinity":
+                {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
+        };
+        let by_default = json!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": 300}]);
+        for (spec, taints, expected) in [
+            (json!({}), &none, 0),
+            (json!({"tolerations": by_default}), &none, 0),
+            (json!({"nodeSelector": {"pool": "blue"}}), &none, 1),
+            (json!({"nodeSelector": {"name": "n2"}}), &none, 0),
+            (affinity("In"), &none, 1),
+            (affinity("NotIn"), &none, 0),
+            (json!({}), &taints("NoSchedule"), 1),
+            (json!({}), &taints("PreferNoSchedule"), 0),
+            (json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}), &taints("NoSchedule"), 0),
+        ] {
+            assert_eq!(displaced(&spec, taints), expected, "{spec} {taints}");
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use std::cmp::Reverse;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Affinity, Node, Pod, PodSpec, Toleration};
 
 use crate::api::pod_reference::PodReference;
+use crate::cluster::node_fit;
 use crate::cluster::pod;
 use crate::cluster::pod_requests::Resources;
 
@@ -26,6 +27,16 @@ pub(super) struct RunningPod {
     pub(super) pod: PodReference,
     pub(super) requested: Resources,
     pub(super) priority: i32,
+    /// What decides which nodes suit the pod; none if that is nothing of its own.
+    placement: Option<Box<PodSpec>>,
+}
+
+impl RunningPod {
+    /// Whether the pod may run on a node, regardless of its capacity. Its volumes are not known.
+    pub(super) fn suits(&self, node: &Node) -> bool {
+        let unrestricted = PodSpec::default();
+        node_fit::check_spec(self.placement.as_deref().unwrap_or(&unrestricted), &[], node).is_ok()
+    }
 }
 
 /// A pod that fits only instead of others.
@@ -37,7 +48,7 @@ pub struct Preemption {
     pub node: String,
     /// The pods there that are preempted.
     pub preempted: Vec<PodReference>,
-    /// Those of them for which no node has the resources after that.
+    /// Those of them that no node suits which has the resources after that.
     pub displaced: Vec<PodReference>,
 }
 
@@ -55,8 +66,27 @@ impl UsedCapacity {
             pod: pod::reference_in(&pod.metadata),
             priority: priority(pod),
             requested,
+            placement: pod.spec.as_ref().and_then(placement),
         });
     }
+}
+
+/// What [`node_fit`] checks of a pod, without the rest: there may be a hundred thousand pods. None if nothing is set.
+fn placement(spec: &PodSpec) -> Option<Box<PodSpec>> {
+    // Of the taints that every pod tolerates for a while, a Ready node has none.
+    let is_own = |toleration: &&Toleration| {
+        let key = toleration.key.as_deref();
+        !matches!(key, Some("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable"))
+    };
+    let tolerations: Vec<Toleration> = spec.tolerations.iter().flatten().filter(is_own).cloned().collect();
+    let node_selector = spec.node_selector.clone().filter(|labels| !labels.is_empty());
+    let node_affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
+    if tolerations.is_empty() && node_selector.is_none() && node_affinity.is_none() {
+        return None;
+    }
+    let affinity = node_affinity.map(|nodes| Affinity { node_affinity: Some(nodes), ..Affinity::default() });
+    let tolerations = Some(tolerations);
+    Some(Box::new(PodSpec { node_selector, affinity, tolerations, ..PodSpec::default() }))
 }
 
 /// The value of the priority class of a pod; 0 without one.
