@@ -67,7 +67,8 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Print what would be created, and create nothing; with server, the API server validates it too
+    /// Print what would be created and what the drain would harm, and create nothing; with server, the API server validates
+    /// the objects too
     #[arg(long, value_name = "HOW", default_value = "none", default_missing_value = "client", num_args = 0..=1)]
     dry_run: DryRun,
 
@@ -111,7 +112,7 @@ pub(crate) struct StartArgs {
 enum DryRun {
     /// No dry run: the objects are created
     None,
-    /// Nothing is sent to the API server
+    /// The objects are not sent to the API server
     Client,
     /// The API server validates the objects and does not store them
     Server,
@@ -126,43 +127,21 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     if let Some(warning) = args.request.drain.spec().and_then(|drain| drain.warning()) {
         out.message(&Line::new(format!("warning: {warning}")));
     }
-    if args.dry_run == DryRun::None {
-        let new: Vec<String> = new_nodes(&nodes).cloned().collect();
-        let what = match new.len() {
-            _ if args.suspend => "Plan the maintenance of {}",
-            1 => "Put {} into maintenance and evict its pods",
-            _ => "Put {} into maintenance and evict their pods",
-        };
-        let is_refused = new.len() > 1 && !args.yes && !out.can_ask();
-        let cost = if is_refused { DrainCost::default() } else { cost_of(&args, &new, cluster).await };
-        let (harms, slow, unknown) = (cost.harm_lines(), cost.slow_lines(), cost.unknown_line());
-        let question = Question {
-            what,
-            cluster: cluster.context(),
-            nodes: &new,
-            reason: args.request.reason(),
-            harms: &harms,
-            slow: &slow,
-            unknown: unknown.as_ref(),
-            is_late: cost.is_late(),
-            ..Question::default()
-        };
-        question.ask_if_needed(args.yes, out)?;
-        if let Some(first) = new.first() {
-            match check_definition(cluster, &wanted(&args, first)).await {
-                Err(error) if error.status().is_some() => {
-                    let exit = error.exit();
-                    Error::print_all(&[(first.clone(), error)], out);
-                    return Ok(exit);
-                }
-                checked => checked?,
+    let new: Vec<String> = new_nodes(&nodes).cloned().collect();
+    confirm(&args, &new, cluster, out).await?;
+    if let Some(first) = new.first().filter(|_| args.dry_run == DryRun::None) {
+        match check_definition(cluster, &wanted(&args, first)).await {
+            Err(error) if error.status().is_some() => {
+                let exit = error.exit();
+                Error::print_all(&[(first.clone(), error)], out);
+                return Ok(exit);
             }
+            checked => checked?,
         }
     }
 
     let count = nodes.len();
-    let new = if args.suspend { 0 } else { new_nodes(&nodes).count() };
-    let together = Together::of(new, Timestamp::now());
+    let together = Together::of(if args.suspend { 0 } else { new.len() }, Timestamp::now());
     let start = async |(node, existing): (String, Existing)| {
         let started = start_node(cluster, &node, existing, &args, &together).await;
         let started = started.and_then(|started| check_existing(started, &args, &rolls, cluster));
@@ -207,6 +186,31 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         Exit::Done
     };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// Reports what the drains would harm, and asks whether they are to begin if that is needed. A dry run only reports.
+async fn confirm(args: &StartArgs, new: &[String], cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
+    let is_confirmed = args.yes || args.dry_run != DryRun::None;
+    let what = match new.len() {
+        _ if args.suspend => "Plan the maintenance of {}",
+        1 => "Put {} into maintenance and evict its pods",
+        _ => "Put {} into maintenance and evict their pods",
+    };
+    let is_refused = new.len() > 1 && !is_confirmed && !out.can_ask();
+    let cost = if is_refused { DrainCost::default() } else { cost_of(args, new, cluster).await };
+    let (harms, slow, unknown) = (cost.harm_lines(), cost.slow_lines(), cost.unknown_line());
+    let question = Question {
+        what,
+        cluster: cluster.context(),
+        nodes: new,
+        reason: args.request.reason(),
+        harms: &harms,
+        slow: &slow,
+        unknown: unknown.as_ref(),
+        is_late: cost.is_late(),
+        ..Question::default()
+    };
+    question.ask_if_needed(is_confirmed, out)
 }
 
 /// What the drains would cost, unless none begins.

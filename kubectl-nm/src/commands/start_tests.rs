@@ -253,6 +253,44 @@ async fn a_dry_run_creates_nothing() {
 }
 
 #[tokio::test]
+async fn a_dry_run_reports_what_the_drain_would_harm_and_asks_nothing() {
+    let node = || json!({"metadata": {"name": "n1"}, "status": {}});
+    let objects =
+        |items: Value| (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}));
+    let answer = move |method: &str, path: &str| match (method, path) {
+        ("POST", path) if path.ends_with("/nodemaintenances") => created("n1"),
+        ("POST", _) => failure(404, "NotFound", "x"),
+        (_, "/api/v1/nodes/n1") => (200, node()),
+        (_, "/api/v1/nodes") => objects(json!([node()])),
+        (_, path) if path.ends_with("/nodemaintenances") => list(&[]),
+        // The resources of an API group.
+        (_, path) if path.split('/').count() == 4 && path.starts_with("/apis/") => {
+            failure(404, "NotFound", "x")
+        }
+        _ => objects(json!([])),
+    };
+    let run = async |line: &str| {
+        let (cluster, _) = cluster(answer);
+        let (mut out, captured) = output();
+        let ended = run(args(line), &cluster, &mut out).await;
+        (ended.unwrap(), captured.data(), captured.messages())
+    };
+    let (_, _, harms) = run("n1 -y").await;
+    assert!(harms.contains("no schedulable node is left in the cluster\n"), "{harms}");
+    for how in ["client", "server"] {
+        let (exit, data, messages) = run(&format!("n1 --dry-run={how}")).await;
+        assert_eq!((exit, &messages), (Exit::Done, &harms), "{how}");
+        assert!(data.starts_with("node/n1 maintenance started ("), "{data}");
+        let (_, data, messages) = run(&format!("n1 --dry-run={how} -o name")).await;
+        assert_eq!((data.lines().count(), &messages), (1, &harms), "{how}: {data}");
+        for without in ["--no-plan", "--suspend"] {
+            let messages = run(&format!("n1 --dry-run={how} {without}")).await.2;
+            assert!(!messages.contains("schedulable"), "{how} {messages}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_started_unless_all_nodes_can_be() {
     let answer = |method: &str, path: &str| match method {
         "POST" => created("n2"),

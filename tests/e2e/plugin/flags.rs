@@ -47,10 +47,9 @@ async fn no_drain_begins_where_the_definition_lacks_one_of_its_settings() {
     let node = &cluster.nodes().await[0];
     cluster.remove_field(&["spec", "drain", "surge"]).await;
     let started = format!("node/{node} maintenance started\n");
-    for command in
-        [&["start", node, "--surge", "--no-plan"][..], &["start", node, "--surge", "--dry-run", "server"]]
-    {
-        let refused = plugin(&cluster, command).await;
+    for how in ["none", "server"] {
+        let command = ["start", node, "--surge", "--no-plan", "--dry-run", how];
+        let refused = plugin(&cluster, &command).await;
         let error = "error: the CRD of NodeMaintenance in this cluster has no spec.drain.surge";
         assert!(refused.code == Some(1) && refused.stderr.starts_with(error), "{refused:?}");
         assert!(!refused.stdout.contains(&started), "{refused:?}");
@@ -157,7 +156,7 @@ async fn nodes_of_several_files_are_combined() {
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
     let [of_a, of_b] = [a, b].map(|node| temp_file(format!("{node}\n")));
     let (of_a, of_b) = (of_a.path().to_str().unwrap(), of_b.path().to_str().unwrap());
-    plugin(&cluster, &["start", "-f", of_a, "-f", of_b, "--dry-run", "client"]).await.expect(
+    plugin(&cluster, &["start", "-f", of_a, "-f", of_b, "--dry-run", "client", "--no-plan"]).await.expect(
         0,
         &format!("node/{a} maintenance started (dry run)\nnode/{b} maintenance started (dry run)\n"),
         "",
@@ -204,7 +203,7 @@ async fn output_is_colored_only_on_terminals_or_by_flag() {
         (&["--color", "never"], ("NO_COLOR", ""), false),
         (&["--color", "auto"], ("NO_COLOR", ""), false),
     ] {
-        let args = [&["start", node.as_str(), "--dry-run", "client"], flags].concat();
+        let args = [&["start", node.as_str(), "--dry-run", "client", "--no-plan"], flags].concat();
         let said = run(&cluster, &args, &[variable], None).await.ok();
         assert_eq!(is_colored(&said), expected, "{flags:?} {said:?}");
         let bare = said.stdout.replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
