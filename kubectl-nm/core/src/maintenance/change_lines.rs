@@ -1,7 +1,7 @@
 //! The lines that report the changes of a maintenance, without the node's name.
 //!
 //! A person follows them for a hundred nodes at once. So a node has a line when its state changes, not when its progress does,
-//! and a pod has one when it becomes blocked or unblocked. Every change of a pod is reported only if that was asked for.
+//! and a pod has one when it becomes blocked, and when that ends. Every change of a pod is reported only if that was asked for.
 
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
@@ -10,15 +10,16 @@ use nm_shared::{
     PodReference,
 };
 
+use crate::args::duration::age;
 use crate::maintenance::changes::{
-    MaintenanceChange, PodChange, attached_volume, blocked, blocked_pod, pod_changes, returned_pod,
-    surging_pod, waiting_pod,
+    MaintenanceChange, PodChange, attached_volume, blocked, blocked_pod, count_deleted, pod_changes,
+    returned_pod, surging_pod, waiting_pod,
 };
 use crate::maintenance::{
     State, attached_volumes, condition, degraded, headline, hold, is_ending, node, purpose_words, reason,
     status, stop_progress,
 };
-use crate::terminal::text::{Line, Style, counted, first_names};
+use crate::terminal::text::{Line, MAX_NAMES, Style, counted, first_names};
 
 /// Up to this many pods that are blocked for the same cause have a line each.
 const MAX_SINGLE_PODS: usize = 3;
@@ -116,6 +117,7 @@ fn pod_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: Li
     let was_blocked = before.map(blocked).unwrap_or_default();
     let was = |pod: &PodReference| was_blocked.contains_key(pod).then(|| pod.clone());
     let (mut new, mut freed, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut deleted, mut gone) = (Vec::new(), Vec::new());
     for change in pod_changes(before, now) {
         match change {
             PodChange::Blocked(pod) => {
@@ -125,9 +127,11 @@ fn pod_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: Li
                 }
             }
             PodChange::Unblocked(pod) => freed.push(pod),
+            PodChange::Deleted(pod) => deleted.push(pod),
             PodChange::Gone(pod) => {
-                freed.extend(was(&pod));
-                others.push(Line::default().with(Style::Good, "gone").and(format!(" {pod}")));
+                if detail == LineDetail::Pods || was_blocked.contains_key(&pod) {
+                    gone.push(pod);
+                }
             }
             PodChange::Waiting(pod) => {
                 freed.extend(was(&pod.reference()));
@@ -144,11 +148,41 @@ fn pod_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance, detail: Li
             PodChange::Returned(pod) => others.push(returned_pod(pod)),
         }
     }
+    let count = before.map_or(0, |before| count_deleted(before, now));
+    let deleted = deleted_line(count, &deleted, now).into_iter();
     if detail == LineDetail::Nodes {
-        return blocked_lines(new).into_iter().chain(unblocked_lines(&freed)).collect();
+        let ended = [("unblocked", freed), ("gone", gone)];
+        let ended = ended.iter().flat_map(|(what, pods)| ended_lines(what, pods));
+        return blocked_lines(new).into_iter().chain(deleted).chain(ended).collect();
     }
-    let freed = freed.iter().map(unblocked_pod);
-    new.into_iter().map(blocked_pod).chain(freed).chain(others).collect()
+    let freed = freed.iter().map(|pod| ended_block("unblocked", pod));
+    others.extend(gone.iter().map(|pod| ended_block("gone", pod)));
+    new.into_iter().map(blocked_pod).chain(deleted).chain(freed).chain(others).collect()
+}
+
+/// `deleted 3 pods because their evictions were refused for 20s (--delete-after): shop/a, shop/b and 1 more`. Not all of them may be
+/// known by name.
+fn deleted_line(count: usize, names: &[PodReference], now: &NodeMaintenance) -> Option<Line> {
+    let their = match count {
+        0 => return None,
+        1 => "its eviction was",
+        _ => "their evictions were",
+    };
+    let seconds = now.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    let why = format!("because {their} refused for {} (--delete-after)", age(seconds));
+    let line = Line::default().with(Style::Bad, "deleted");
+    Some(match names {
+        [only] if count == 1 => line.and(format!(" {only} {why}")),
+        [] => line.and(format!(" {} {why}", counted(count, "pod"))),
+        names => {
+            let shown: Vec<String> = names.iter().take(MAX_NAMES).map(PodReference::to_string).collect();
+            let more = match count.saturating_sub(shown.len()) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            line.and(format!(" {} {why}: {}{more}", counted(count, "pod"), shown.join(", ")))
+        }
+    })
 }
 
 /// Why a pod is blocked, without numbers that change while it is.
@@ -208,13 +242,14 @@ pub fn blocked_lines(pods: Vec<&BlockedPod>) -> Vec<Line> {
     groups.into_iter().flat_map(lines).chain(others).collect()
 }
 
-fn unblocked_lines(pods: &[PodReference]) -> Vec<Line> {
+/// The lines about pods whose block ended so.
+fn ended_lines(what: &str, pods: &[PodReference]) -> Vec<Line> {
     if pods.len() <= MAX_SINGLE_PODS {
-        return pods.iter().map(unblocked_pod).collect();
+        return pods.iter().map(|pod| ended_block(what, pod)).collect();
     }
     let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
-    let what = format!(" {}: {}", counted(pods.len(), "pod"), first_names(&names));
-    vec![Line::default().with(Style::Good, "unblocked").and(what)]
+    let pods = format!(" {}: {}", counted(pods.len(), "pod"), first_names(&names));
+    vec![Line::default().with(Style::Good, what).and(pods)]
 }
 
 /// `migrating shop/virt-launcher-db to n2: VirtualMachine db`.
@@ -236,8 +271,8 @@ fn failed_detachments(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -
     failed.map(attached_volume).collect()
 }
 
-fn unblocked_pod(pod: &PodReference) -> Line {
-    Line::default().with(Style::Good, "unblocked").and(format!(" {pod}"))
+fn ended_block(what: &str, pod: &PodReference) -> Line {
+    Line::default().with(Style::Good, what).and(format!(" {pod}"))
 }
 
 /// Whether the headline has `lastError`.

@@ -165,6 +165,53 @@ fn a_blocked_pod_that_is_replaced_first_is_unblocked() {
 }
 
 #[test]
+fn a_blocked_pod_that_is_gone_is_not_reported_as_unblocked() {
+    let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
+    blocked["pendingPodsRefs"] = json!([{"namespace": "shop", "name": "cart-0"}]);
+    let (object, free) = (|status| Arc::new(with_status("n1", status)), running(50, &[]));
+    let change = MaintenanceChange::Updated { before: Some(object(blocked)), now: object(free) };
+    for detail in [LineDetail::Nodes, LineDetail::Pods] {
+        assert_eq!(shown(&change, detail)[1..], ["gone shop/cart-0"]);
+    }
+}
+
+#[test]
+fn a_pod_that_was_deleted_after_refusals_is_not_reported_as_unblocked() {
+    let at = |second: u32, mut status: Value, deleted: i32| {
+        status["lastUpdate"] = json!(format!("2026-01-02T03:04:{second:02}Z"));
+        status["departedPods"] = json!({"deletedAfterRefusal": deleted});
+        let mut object = with_status("n1", status);
+        object.spec.drain = Some(serde_json::from_value(json!({"deleteAfterSeconds": 20})).unwrap());
+        Arc::new(object)
+    };
+    let lines = |before: &Arc<NodeMaintenance>, now: Arc<NodeMaintenance>| {
+        let change = MaintenanceChange::Updated { before: Some(before.clone()), now };
+        let shown = [LineDetail::Nodes, LineDetail::Pods].map(|detail| shown(&change, detail)[1..].to_vec());
+        assert_eq!(shown[0], shown[1]);
+        shown[0].clone()
+    };
+    let message = "budget cart has 1";
+    // Blocked since second 5.
+    let one = at(24, running(40, &[("cart-0", message)]), 0);
+    let refused = "refused for 20s (--delete-after)";
+    let deleted = format!("deleted shop/cart-0 because its eviction was {refused}");
+    assert_eq!(lines(&one, at(25, running(40, &[]), 1)), [deleted]);
+    assert_eq!(lines(&one, at(25, running(40, &[]), 0)), ["unblocked shop/cart-0"]);
+    let early = ["deleted 1 pod because its eviction was ", refused].concat();
+    assert_eq!(lines(&one, at(24, running(40, &[]), 1)), [early, "unblocked shop/cart-0".to_owned()]);
+    let mut two = running(40, &[("cart-0", message), ("till-0", message)]);
+    two["blockedPods"][1]["since"] = json!("2026-01-02T03:04:15Z");
+    two["waitingPods"] = json!([{"namespace": "shop", "name": "db-0", "reason": "BudgetTurn",
+        "since": "2026-01-02T03:04:05Z"}]);
+    let several =
+        format!("deleted 3 pods because their evictions were {refused}: shop/cart-0, shop/db-0 and 1 more");
+    assert_eq!(
+        lines(&at(24, two, 2), at(25, running(40, &[]), 5)),
+        [several, "unblocked shop/till-0".to_owned()]
+    );
+}
+
+#[test]
 fn a_pod_cut_from_the_list_is_not_reported_as_unblocked() {
     let mut cut = running(40, &[]);
     cut["podCounts"]["blocked"] = json!(60);

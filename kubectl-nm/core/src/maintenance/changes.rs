@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nm_shared::decide::status_events::deleted_after_refusal;
 use nm_shared::drain::plan::StayReason;
 use nm_shared::{
     AttachedVolume, BlockedPod, BudgetFacts, MigratingPod, NodeMaintenance, PodReference, Replacement,
     ReturnedPod, SurgingPod, Suspension, WaitReason, WaitingPod,
 };
 
-use crate::maintenance::{blocked_pods, node, status, waiting_pods};
+use crate::maintenance::{blocked_pods, is_refused, node, status, waiting_pods};
 use crate::terminal::text::{Line, Style, counted};
 
 /// Change of a maintenance.
@@ -53,6 +56,8 @@ pub(crate) enum PodChange<'a> {
     Surging(&'a SurgingPod),
     /// It was put back on the node, and stays.
     Returned(&'a ReturnedPod),
+    /// Its eviction was refused for so long that nm-reconciler has deleted it.
+    Deleted(PodReference),
     /// It is no longer among the pods that have to go.
     Gone(PodReference),
 }
@@ -93,7 +98,33 @@ pub(crate) fn pod_changes<'a>(
     for pod in were_blocked.into_keys().filter(|pod| is_known && !are_blocked.contains_key(pod)) {
         changes.entry(pod.clone()).or_insert(PodChange::Unblocked(pod));
     }
+    for pod in before.map(|before| deleted(before, now)).unwrap_or_default() {
+        let is_left = |change: &PodChange<'_>| matches!(change, PodChange::Unblocked(_) | PodChange::Gone(_));
+        if changes.get(&pod).is_none_or(is_left) {
+            changes.insert(pod.clone(), PodChange::Deleted(pod));
+        }
+    }
     changes.into_values().collect()
+}
+
+/// How many pods were deleted between two versions of a maintenance because their evictions were refused for too long.
+pub(super) fn count_deleted(before: &NodeMaintenance, now: &NodeMaintenance) -> usize {
+    let new = deleted_after_refusal(status(now)).saturating_sub(deleted_after_refusal(status(before)));
+    usize::try_from(new).unwrap_or(0)
+}
+
+/// Those of them that the earlier version lists: refused for as long as that takes, and neither blocked nor waiting any more.
+fn deleted(before: &NodeMaintenance, now: &NodeMaintenance) -> Vec<PodReference> {
+    let after = now.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
+    let until = status(now).last_update.as_ref().map_or(Timestamp::MAX, |update| update.0);
+    let is_due = |since: &Time| until.duration_since(since.0) >= SignedDuration::from_secs(after);
+    let (are_blocked, are_waiting) = (blocked(now), waiting(now));
+    let refused = blocked(before).into_iter().filter(|(_, pod)| is_refused(pod) && is_due(&pod.since));
+    let turns = waiting(before).into_iter();
+    let turns = turns.filter(|(_, pod)| pod.reason == WaitReason::BudgetTurn && is_due(&pod.since));
+    let listed = refused.map(|(pod, _)| pod).chain(turns.map(|(pod, _)| pod));
+    let is_left = |pod: &PodReference| !are_blocked.contains_key(pod) && !are_waiting.contains_key(pod);
+    listed.filter(is_left).take(count_deleted(before, now)).collect()
 }
 
 /// The changes of the pods that are listed now and were not before, or not the same.

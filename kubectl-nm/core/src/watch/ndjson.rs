@@ -116,6 +116,7 @@ enum PodRecord<'a> {
     },
     Surging(&'a SurgingPod),
     Staying(&'a ReturnedPod),
+    Deleted(PodReference),
     Gone(PodReference),
 }
 
@@ -150,6 +151,7 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
             },
             PodChange::Surging(pod) => Self::Surging(pod),
             PodChange::Returned(pod) => Self::Staying(pod),
+            PodChange::Deleted(pod) => Self::Deleted(pod),
             PodChange::Gone(pod) => Self::Gone(pod),
         }
     }

@@ -107,6 +107,18 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
 }
 
 #[test]
+fn a_pod_that_was_deleted_after_refusals_is_not_reported_as_unblocked() {
+    let blocked = running(40, &[("cart-0", "budget cart has 1")]);
+    let mut deleted = running(40, &[]);
+    deleted["departedPods"] = json!({"deletedAfterRefusal": 1});
+    let mut events = list(vec![with_status("n1", blocked)]);
+    events.push(changed("2", with_status("n1", deleted)));
+    let (_, lines) = play(ExitCondition::Never, &[], events);
+    let pods: Vec<&str> = lines.iter().filter_map(|line| line["state"].as_str()).collect();
+    assert_eq!(pods, ["blocked", "draining", "deleted"]);
+}
+
+#[test]
 fn a_pod_that_the_drain_waits_for_is_reported_once_with_its_reason() {
     let mut waits = running(40, &[]);
     waits["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",
