@@ -70,6 +70,11 @@ fn evicted_after(expected: &PodForecast) -> Option<i64> {
     }
 }
 
+/// How many failures of its pods a Job allows.
+pub fn backoff_limit(spec: &JobSpec) -> i32 {
+    spec.backoff_limit.unwrap_or(BACKOFF_LIMIT)
+}
+
 fn exceeds_limit(spec: &JobSpec, failures: i32) -> bool {
     let ignores = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules).any(|rule| {
         let mut conditions = rule.on_pod_conditions.iter().flatten();
@@ -78,7 +83,7 @@ fn exceeds_limit(spec: &JobSpec, failures: i32) -> bool {
     // How often an index has failed is not in the Job.
     let exceeds = match spec.backoff_limit_per_index {
         Some(limit) => limit == 0,
-        None => failures > spec.backoff_limit.unwrap_or(BACKOFF_LIMIT),
+        None => failures > backoff_limit(spec),
     };
     exceeds && !ignores
 }

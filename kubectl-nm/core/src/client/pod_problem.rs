@@ -18,6 +18,9 @@ pub const IMAGE_REASONS: [&str; 8] = [
     "ErrImageVolumeUnavailable",
 ];
 
+/// The reason of a container that exits again and again.
+pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
+
 /// What every container waits for: its turn, or to be created.
 const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
@@ -72,7 +75,7 @@ pub fn failing_reason(pod: &Pod, now: Timestamp) -> Option<String> {
     let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
     let reason = waiting.and_then(|waiting| waiting.reason.clone());
     // Between two starts, it has exited, or may be about to exit again.
-    Some(reason.unwrap_or_else(|| String::from("CrashLoopBackOff")))
+    Some(reason.unwrap_or_else(|| CRASH_LOOP.to_owned()))
 }
 
 /// Whether the kubelet restarts the containers of a pod whenever they exit, so that it never terminates on its own.

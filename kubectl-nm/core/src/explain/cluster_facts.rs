@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::resource_quota::FullQuota;
@@ -59,6 +60,8 @@ pub struct ClusterFacts {
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods that drains leave to terminate on their own without a time limit, as far as they could be read.
     pub awaited: BTreeMap<PodReference, ReadPod>,
+    /// The Jobs of these pods, as far as they could be read.
+    pub awaited_jobs: BTreeMap<PodReference, Job>,
     /// The pods of the Deployments whose rollouts have no new pod yet for a pod that waits for one.
     pub rollouts: BTreeMap<PodReference, Result<Vec<ReadPod>, Unseen>>,
     /// What nm-reconciler was denied when it last tried, and may do by now.

@@ -85,10 +85,16 @@ pub(super) fn awaited(
     let mut pods: Vec<_> = waiting_for(maintenance, WaitReason::Completing).collect();
     let waits_on = State::of(maintenance) != State::Failed && !is_held_by_hooks(maintenance);
     let mut causes = Vec::new();
+    let mut limits = Vec::new();
     if waits_on && pods.iter().all(|pod| pod.until.is_none()) {
         causes.extend(endless_pods::take(&mut pods, maintenance, facts, kubectl, now));
+        limits = endless_pods::limits(&pods, facts, now);
     }
-    causes.extend(completing(&pods, maintenance, kubectl, now));
+    let completing = completing(&pods, maintenance, kubectl, now);
+    causes.extend(completing.map(|mut cause| {
+        cause.what.extend(limits);
+        cause
+    }));
     causes
 }
 

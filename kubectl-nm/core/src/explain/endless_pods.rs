@@ -7,15 +7,17 @@ use kube::ResourceExt;
 use nm_shared::cluster::pod::reference_in;
 use nm_shared::{NodeMaintenance, WaitReason, WaitingPod};
 
+use crate::client::pod_limit::PodLimit;
 use crate::client::pod_problem::{container_statuses, is_restarted_forever};
 use crate::explain::cause::{Cause, few};
 use crate::explain::cause_wording::tell_of_replacements;
 use crate::explain::cluster_facts::{ClusterFacts, ReadPod};
 use crate::explain::first_cause::{Subject, stuck_replacements};
 use crate::explain::obstacle::Obstacle;
-use crate::explain::owner::OwnerKind;
+use crate::explain::owner::{OwnerKind, job_of};
 use crate::explain::remedy::patch_drain;
 use crate::terminal::command_context::shell_quoted;
+use crate::terminal::text::{counted, first_names};
 
 /// Evicts all pods that the drain waits for.
 pub(super) const EVICT_ALL: &str = "{\"waitForCompletion\":null}";
@@ -28,20 +30,52 @@ enum Endless {
 
 impl Endless {
     /// Why it may not; none if it runs, starts or terminates.
-    fn of(ReadPod { pod, warnings }: &ReadPod, now: Timestamp) -> Option<Self> {
+    fn of(ReadPod { pod, warnings }: &ReadPod, limit: Option<PodLimit>, now: Timestamp) -> Option<Self> {
         use Obstacle::{ContainerCreation, CrashLoop, Ended, Image, Sandbox, Terminating, Volume};
-        let spec = pod.spec.as_ref();
         match Obstacle::of(pod, warnings, now) {
             Some(Ended(_) | Terminating) => None,
             _ if is_restarted_forever(pod) => Some(Self::RestartedForever),
             // It terminates in any case.
-            _ if spec.is_some_and(|spec| spec.active_deadline_seconds.is_some()) => None,
+            _ if limit.is_some() => None,
             Some(Image { .. } | CrashLoop { .. } | ContainerCreation { .. } | Volume(_) | Sandbox(_)) => {
                 Some(Self::NotRunning)
             }
             _ => None,
         }
     }
+}
+
+/// What ends an awaited pod in any case, if anything does, as far as that is known.
+fn limit(pod: &Pod, facts: &ClusterFacts, now: Timestamp) -> Option<PodLimit> {
+    PodLimit::of(pod, job_of(pod).and_then(|job| facts.awaited_jobs.get(&job)), now)
+}
+
+/// Which of these pods end in any case, and when, a sentence for each kind of limit.
+pub(super) fn limits(pods: &[&WaitingPod], facts: &ClusterFacts, now: Timestamp) -> Vec<String> {
+    let (mut last, mut by_deadline, mut by_restarts) = (Timestamp::MIN, Vec::new(), Vec::new());
+    for pod in pods.iter().map(|pod| pod.reference()) {
+        let read = facts.awaited.get(&pod);
+        match read.and_then(|read| limit(&read.pod, facts, now)) {
+            Some(PodLimit::Deadline(Some(end))) if end > now => {
+                last = last.max(end);
+                by_deadline.push(pod.to_string());
+            }
+            Some(PodLimit::Restarts(limit)) => by_restarts.push(format!(
+                "The containers of {pod} keep failing: its Job fails after {} (backoffLimit), and terminates it.",
+                counted(usize::try_from(limit).unwrap_or(0), "restart")
+            )),
+            Some(PodLimit::Deadline(_)) | None => {}
+        }
+    }
+    let deadline = match by_deadline.as_slice() {
+        [] => None,
+        [only] => Some(format!("{only} is terminated at {last} at the latest (activeDeadlineSeconds).")),
+        several => Some(format!(
+            "{} are terminated by {last} at the latest (activeDeadlineSeconds).",
+            first_names(several)
+        )),
+    };
+    deadline.into_iter().chain(few(by_restarts)).collect()
 }
 
 /// Takes those of these pods that may never terminate on their own: a cause for each reason.
@@ -53,7 +87,10 @@ pub(super) fn take(
     now: Timestamp,
 ) -> Vec<Cause> {
     let read = |pod: &WaitingPod| facts.awaited.get(&pod.reference());
-    let why = |pod: &WaitingPod| read(pod).and_then(|read| Endless::of(read, now));
+    let why = |pod: &WaitingPod| {
+        let read = read(pod)?;
+        Endless::of(read, limit(&read.pod, facts, now), now)
+    };
     let restarted: Vec<&WaitingPod> =
         pods.iter().copied().filter(|pod| matches!(why(pod), Some(Endless::RestartedForever))).collect();
     let stuck: Vec<&WaitingPod> =

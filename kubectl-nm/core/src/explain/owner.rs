@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use nm_shared::PodReference;
 use nm_shared::cluster::metadata::{self, TEMPLATE_HASH};
 use serde::{Serialize, Serializer};
 
@@ -22,6 +23,12 @@ pub fn owner_of(pod: &Pod) -> Option<Owner> {
     let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
     let controller = metadata::controller(pod.metadata.owner_references.as_deref().unwrap_or_default())?;
     Some(Owner::of(controller, hash.map(String::as_str)))
+}
+
+/// The Job that controls a pod; none if none does.
+pub(super) fn job_of(pod: &Pod) -> Option<PodReference> {
+    let owner = owner_of(pod).filter(|owner| owner.kind == OwnerKind::Job)?;
+    Some(PodReference { namespace: pod.metadata.namespace.clone()?, name: owner.name().to_owned() })
 }
 
 /// Kind of an owner. A kind of the same name in another API group is [`Self::Other`].

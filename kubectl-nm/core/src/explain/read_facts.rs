@@ -1,12 +1,13 @@
 //! Reads what [`ClusterFacts`] contain, with the permissions of the user. Nothing here fails: what cannot be read is unseen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -31,7 +32,7 @@ use crate::explain::cluster_facts::{
 };
 use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
-use crate::explain::owner::{Owner, owner_of};
+use crate::explain::owner::{Owner, job_of, owner_of};
 use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
 use crate::explain::unsatisfiable_budget::deployments;
@@ -167,6 +168,7 @@ pub async fn read_wanted(
     facts.terminating = terminating.into_iter().collect();
     facts.replacements = replacements.into_iter().collect();
     facts.awaited = awaited.into_iter().flatten().collect();
+    facts.awaited_jobs = read_jobs(cluster, &facts.awaited).await;
     facts.rollouts = rollouts.into_iter().collect();
     (facts.granted, facts.is_deletion_denied) = (granted, is_deletion_denied);
     if facts.budgets.values().any(|guarded| guarded.may_surge) {
@@ -176,6 +178,16 @@ pub async fn read_wanted(
         read_nodes(cluster, &mut facts).await;
     }
     facts
+}
+
+/// The Jobs of these pods. What may not be read is left out.
+async fn read_jobs(cluster: &Cluster, pods: &BTreeMap<PodReference, ReadPod>) -> BTreeMap<PodReference, Job> {
+    let names: BTreeSet<PodReference> = pods.values().filter_map(|read| job_of(&read.pod)).collect();
+    let read = stream::iter(names).map(async |name| {
+        let job = get::<Job>(cluster, "jobs.batch", &name).await.ok().flatten();
+        Some((name, job?))
+    });
+    read.buffered(MAX_CONCURRENT).filter_map(async |found| found).collect().await
 }
 
 /// Whether nm-reconciler has the permissions of a grant; none if that is not known.

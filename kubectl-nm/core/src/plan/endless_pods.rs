@@ -10,6 +10,7 @@ use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
+use crate::client::pod_limit::PodLimit;
 use crate::client::pod_problem::{failing_reason, is_restarted_forever};
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::terminal::text::{Line, Style, counted, first_names};
@@ -44,7 +45,7 @@ impl EndlessPods {
                 Some(Endless::RestartedForever)
             } else {
                 failing_reason(pod, now)
-                    .filter(|_| !has_deadline(pod, &expected.pod, &snapshot.jobs))
+                    .filter(|_| PodLimit::of(pod, job(&expected.pod, &snapshot.jobs), now).is_none())
                     .map(Endless::NotRunning)
             };
             let (Some(why), pod) = (why, pod::reference(&expected.pod)) else { continue };
@@ -98,16 +99,13 @@ impl Endless {
     }
 }
 
-/// Whether the time of a pod or of its Job is limited, so that it terminates in any case.
-fn has_deadline(read: &Pod, pod: &DrainPod, jobs: &[Job]) -> bool {
-    let of_job = |job: &&Job| {
-        let name = pod::job(pod).map(|owner| owner.name.as_str());
+/// The Job of a pod, if it is known and one controls the pod.
+fn job<'a>(pod: &DrainPod, jobs: &'a [Job]) -> Option<&'a Job> {
+    let owner = pod::job(pod)?;
+    jobs.iter().find(|job| {
         job.metadata.namespace.as_deref() == Some(pod::names(pod).namespace)
-            && job.metadata.name.as_deref() == name
-    };
-    let job = jobs.iter().find(of_job).and_then(|job| job.spec.as_ref());
-    job.is_some_and(|job| job.active_deadline_seconds.is_some())
-        || read.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some())
+            && job.metadata.name.as_ref() == Some(&owner.name)
+    })
 }
 
 #[cfg(test)]
@@ -211,6 +209,11 @@ mod tests {
             waited_for(&planned(json!({"waitForCompletion": {}}), bad, &json!([job])))
         };
         assert_eq!(limited(60), [""; 0]);
+        let mut crash = pod("crash", "OnFailure", Some("CrashLoopBackOff"));
+        crash.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = 2;
+        let job = json!({"metadata": {"namespace": "shop", "name": "crash"}, "spec": {"template": {}}});
+        let report = planned(json!({"waitForCompletion": {}}), vec![crash], &json!([job]));
+        assert_eq!(waited_for(&report), [""; 0], "its Job fails after six restarts");
         for (policy, waits) in [("Never", Some("ErrImagePull")), ("Always", None)] {
             let mut pod = pod("bad", policy, waits);
             pod.spec.as_mut().unwrap().active_deadline_seconds = Some(60);

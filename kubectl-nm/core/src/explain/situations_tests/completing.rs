@@ -19,8 +19,18 @@ fn waits(name: &str, reason: &str, policy: &str) -> Value {
     )
 }
 
-/// The maintenance of a drain that waits for these pods, and their causes.
+/// The causes of a drain that waits for these pods, of whose Job nothing is known.
 fn awaiting(pods: &[Value], extra: &Value, edit: impl Fn(&mut NodeMaintenance)) -> Vec<Cause> {
+    awaiting_of(pods, None, extra, edit)
+}
+
+/// The causes of a drain that waits for these pods of this Job.
+fn awaiting_of(
+    pods: &[Value],
+    job: Option<Value>,
+    extra: &Value,
+    edit: impl Fn(&mut NodeMaintenance),
+) -> Vec<Cause> {
     let of = |pod: &Value| {
         let mut waiting = json!({"namespace": "shop", "name": pod["metadata"]["name"], "reason": "Completing",
             "since": "2026-01-02T03:04:05Z"});
@@ -35,7 +45,9 @@ fn awaiting(pods: &[Value], extra: &Value, edit: impl Fn(&mut NodeMaintenance)) 
         (name.clone(), ReadPod { pod: parse(pod), warnings: Vec::new() })
     };
     let awaited = FactsToRead::of([&object]).awaited.iter().map(read).collect();
-    explained(&object, &ClusterFacts { awaited, ..ClusterFacts::default() })
+    let name = PodReference { namespace: "shop".into(), name: "job".into() };
+    let awaited_jobs = job.iter().map(|job| (name.clone(), parse(job))).collect();
+    explained(&object, &ClusterFacts { awaited, awaited_jobs, ..ClusterFacts::default() })
 }
 
 fn describe(name: &str) -> String {
@@ -100,6 +112,43 @@ fn awaited_pods_whose_containers_are_restarted_block_the_drain() {
     let others = awaiting(&[web(), of_job(ready("good", "n1"), "Never")], &json!({}), |_| ());
     assert_eq!(others[0].commands, ["kubectl edit nm n1"], "the others are to finish");
     assert_eq!((&others[1].pods[..], others[1].passes()), (&["shop/good".to_owned()][..], true));
+}
+
+#[test]
+fn awaited_pods_end_at_the_limits_of_their_job() {
+    let job = |spec: Value| {
+        Some(json!({"metadata": {"namespace": "shop", "name": "job"}, "spec": spec,
+            "status": {"startTime": "2026-01-02T03:00:00Z"}}))
+    };
+    let limited = || job(json!({"template": {}, "activeDeadlineSeconds": 3600}));
+    let what = |pods: &[Value], job: Option<Value>| {
+        let found = awaiting_of(pods, job, &json!({}), |_| ());
+        assert!(found.len() == 1 && found[0].passes(), "{found:#?}");
+        assert!(found[0].advice.starts_with("Wait until the pods terminate."), "{found:#?}");
+        found[0].what[1..].to_vec()
+    };
+    let bad = || waits("bad", "ErrImagePull", "Never");
+    let good = || of_job(unready("good", "n1", container(json!({"running": {}}), json!({}))), "Never");
+    assert_eq!(
+        what(&[bad()], limited()),
+        ["shop/bad is terminated at 2026-01-02T04:00:00Z at the latest (activeDeadlineSeconds)."]
+    );
+    assert_eq!(
+        what(&[bad(), good()], limited()),
+        ["shop/bad, shop/good are terminated by 2026-01-02T04:00:00Z at the latest (activeDeadlineSeconds)."]
+    );
+    assert_eq!(what(&[good()], job(json!({"template": {}}))), [""; 0]);
+    let over = job(json!({"template": {}, "activeDeadlineSeconds": 60}));
+    assert_eq!(what(&[bad()], over), [""; 0], "the Job is about to end it");
+    let crashing = of_job(crashing("crash", "n1", 1, "Error"), "OnFailure");
+    assert_eq!(
+        what(&[crashing], job(json!({"template": {}, "backoffLimit": 4}))),
+        [
+            "The containers of shop/crash keep failing: its Job fails after 4 restarts (backoffLimit), and terminates it."
+        ]
+    );
+    let held = awaiting_of(&[bad()], job(json!({"template": {}})), &json!({}), |_| ());
+    assert!(!held[0].passes(), "nothing limits its time: {held:#?}");
 }
 
 #[test]
