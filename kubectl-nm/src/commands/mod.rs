@@ -19,3 +19,4 @@ mod stop_warnings;
 pub(crate) mod uninstall;
 pub(crate) mod version;
 pub(crate) mod watch;
+mod watch_lines;

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures::future::pending;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use jiff::Timestamp;
 use nm_core::args::duration;
 use nm_core::args::names;
@@ -18,7 +17,7 @@ use nm_core::client::all_groups;
 use nm_core::client::cluster::Cluster;
 use nm_core::client::merged_watch::watch_maintenances;
 use nm_core::client::nodes::{check_exist, unchecked};
-use nm_core::client::watch_stream::{WatchChange, WatchPolicy, WatchUpdate};
+use nm_core::client::watch_stream::{WatchChange, WatchPolicy};
 use nm_core::error::exit::Exit;
 use nm_core::error::{Error, no_such_nodes};
 use nm_core::interaction::progress;
@@ -42,6 +41,7 @@ use nm_dashboard::{
 use nm_shared::{Group, NodeMaintenance};
 
 use crate::commands::outages;
+use crate::commands::watch_lines::LineWatch;
 use crate::install::installation::OWN_VERSION;
 
 const EXAMPLES: &str = "\
@@ -266,41 +266,6 @@ pub(super) async fn wait(
     Ok(exit)
 }
 
-/// Follows the maintenances until `react` breaks. Leaves in `last` the change that led to that, if it was one.
-async fn follow(
-    timeout: Option<Duration>,
-    cluster: &Cluster,
-    recording: Option<&mut HeadlessRecording>,
-    (nodes, deleted_nodes): (&[String], &DeletedNodes),
-    need: &Rc<Cell<LeaderNeed>>,
-    last: &mut Option<WatchChange<NodeMaintenance>>,
-    mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
-) -> Result<Exit, Error> {
-    let warning = async {
-        match recording {
-            Some(recording) => recording.until_failed().await,
-            None => pending().await,
-        }
-    };
-    let warning = stream::once(warning).map(LoopEvent::Warning).boxed_local();
-    let leader = leader_changes(cluster.clone(), Rc::clone(need)).map(LoopEvent::Leader);
-    let warnings = stream::select(warning, leader.boxed_local());
-    let maintenances = watch_maintenances(cluster, WatchPolicy::COMMAND, |object| object);
-    let maintenances = deleted_nodes.follow(nodes, cluster, maintenances);
-    let react = |event: LoopEvent| {
-        let change = match &event {
-            LoopEvent::Watch(WatchUpdate::Change(change)) => Some(change.clone()),
-            _ => None,
-        };
-        let flow = react(event)?;
-        if flow.is_break() {
-            *last = change;
-        }
-        Ok(flow)
-    };
-    event_loop::run(maintenances, timeout, interrupted(), warnings, react).await
-}
-
 async fn watch(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -336,43 +301,13 @@ async fn watch(
     }
     let mut recording =
         recording.map(|recording| HeadlessRecording::begin(recording, cluster, tracker.nodes()));
-    let (mut last, need) = (None, Rc::<Cell<LeaderNeed>>::default());
-    let (nodes, deleted_nodes) = (tracker.nodes().to_vec(), DeletedNodes::default());
-    let of_nodes = (&*nodes, &deleted_nodes);
+    let mut last = None;
+    let lines = LineWatch { timeout, cluster, recording: recording.as_mut(), last: &mut last };
     let followed = if output == Some(WatchFormat::Json) {
-        let mut reporter =
-            NdjsonReporter::new(out, &Timestamp::now, tracker).with_deleted_nodes(&deleted_nodes);
-        let followed = match existing {
-            Ok(_) => {
-                let react = |event| {
-                    let flow = reporter.react(event);
-                    need.set(reporter.leader_need());
-                    flow
-                };
-                follow(timeout, cluster, recording.as_mut(), of_nodes, &need, &mut last, react).await
-            }
-            Err(error) => Err(error),
-        };
-        if followed.is_err() {
-            // If stdout is closed, nobody expects the line.
-            let _ = reporter.fail();
-        }
-        followed
+        lines.print_json(existing.map(drop), tracker, out).await
     } else {
         existing?;
-        let reporter = WaitReporter::new(out, ReportMode::Log(&Timestamp::now), tracker, cluster.flags());
-        let mut reporter = reporter.with_deleted_nodes(&deleted_nodes);
-        let react = |event| {
-            let flow = reporter.react(event);
-            need.set(reporter.leader_need());
-            flow
-        };
-        let followed = follow(timeout, cluster, recording.as_mut(), of_nodes, &need, &mut last, react).await;
-        let tracker = reporter.into_tracker();
-        if let Ok(exit) = followed {
-            outages::report(&tracker, exit, cluster, out).await;
-        }
-        followed
+        lines.print(tracker, out).await
     };
     let recorded = recording.map(|recording| recording.finish(last));
     followed.map(|exit| conclude_recording(record, recorded, exit, out))

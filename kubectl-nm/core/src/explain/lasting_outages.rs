@@ -13,7 +13,7 @@ use crate::client::cluster::Cluster;
 use crate::explain::bounded_requests::MAX_CONCURRENT;
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::read_outages::{add_seen, down_in};
-use crate::maintenance::{node, uid};
+use crate::maintenance::{State, node, pods_gone, status, uid};
 
 /// A maintenance, and the workloads that were down when they were last read: `shop/deploy/web`.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,11 @@ pub struct SeenOutages {
     pub down: Vec<String>,
     /// The permissions that the user lacks to find more, as RBAC words them: `list events`.
     pub denied: BTreeSet<String>,
+}
+
+/// Whether pods have left the node of a maintenance that is not being stopped.
+pub fn may_have(maintenance: &NodeMaintenance) -> bool {
+    pods_gone(status(maintenance)) > 0 && State::of(maintenance) != State::Stopping
 }
 
 /// Reads which workloads are down since pods of theirs left the nodes of these maintenances, by the uids of the maintenances. Those
@@ -69,7 +74,7 @@ fn lasting(facts: &ClusterFacts, node: &str, now: Timestamp) -> Vec<String> {
 }
 
 /// Those of these workloads that have no ready pod, or of whose namespace that could not be read.
-async fn still_down(cluster: &Cluster, names: BTreeSet<String>) -> BTreeSet<String> {
+pub(super) async fn still_down(cluster: &Cluster, names: BTreeSet<String>) -> BTreeSet<String> {
     let mut namespaces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in names {
         let namespace = name.split('/').next().unwrap_or_default().to_owned();

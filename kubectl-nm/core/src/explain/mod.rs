@@ -22,6 +22,7 @@ pub mod obstacle;
 pub mod obstacle_wording;
 pub mod outage;
 pub mod outage_causes;
+pub mod outage_watch;
 pub mod owner;
 pub mod pending_claim;
 pub mod preemption;

@@ -38,7 +38,12 @@ impl MaintenanceCache {
     }
 
     pub(crate) fn objects(&self) -> impl Iterator<Item = &NodeMaintenance> {
-        self.all().map(AsRef::as_ref).filter(|object| self.has_in_view(node(object)))
+        self.in_view().map(AsRef::as_ref)
+    }
+
+    /// The maintenances on the nodes in view.
+    pub fn in_view(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
+        self.all().filter(|object| self.has_in_view(node(object)))
     }
 
     /// All maintenances, on any node.

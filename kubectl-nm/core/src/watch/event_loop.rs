@@ -13,6 +13,7 @@ use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::leader::changes::LeaderChange;
+use crate::watch::outage_change::OutageChange;
 
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -33,6 +34,8 @@ pub enum LoopEvent {
     Warning(String),
     /// Nobody leads who could work on the maintenances, or somebody does again.
     Leader(LeaderChange),
+    /// A workload is down since a drain, or no longer.
+    Outage(OutageChange),
 }
 
 /// Passes every event to `react` until that breaks with an exit code. `others` are events from beside the watch.
@@ -98,9 +101,11 @@ mod tests {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
             LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
-            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Warning(_) | LoopEvent::Leader(_) => {
-                ControlFlow::Continue(())
-            }
+            LoopEvent::Watch(_)
+            | LoopEvent::Heartbeat
+            | LoopEvent::Warning(_)
+            | LoopEvent::Leader(_)
+            | LoopEvent::Outage(_) => ControlFlow::Continue(()),
         }
     }
 

@@ -8,5 +8,6 @@ pub mod event_loop;
 pub mod exit_summary;
 pub mod goal_tracker;
 pub mod ndjson;
+pub mod outage_change;
 mod stall;
 pub mod wait_reporter;

@@ -22,6 +22,7 @@ use crate::terminal::text::Line;
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
+use crate::watch::outage_change::OutageChange;
 
 const RECORD_VERSION: u8 = 1;
 
@@ -53,6 +54,11 @@ enum RecordBody<'a> {
         reason: &'a str,
         message: &'a str,
         since: Timestamp,
+    },
+    Workload {
+        node: &'a str,
+        workload: &'a str,
+        state: &'static str,
     },
     Done {
         exit_code: u8,
@@ -186,6 +192,11 @@ impl<'a> NdjsonReporter<'a> {
         Self { deleted_nodes: Some(deleted_nodes), ..self }
     }
 
+    /// What is watched.
+    pub fn tracker(&self) -> &GoalTracker {
+        &self.tracker
+    }
+
     /// What the maintenances need a leader for.
     pub fn leader_need(&self) -> LeaderNeed {
         self.tracker.leader_need()
@@ -209,6 +220,10 @@ impl<'a> NdjsonReporter<'a> {
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
             LoopEvent::Leader(change) => self.out.message(&change.line()),
+            LoopEvent::Outage(OutageChange { node, workload, is_down }) => {
+                let state = if is_down { "down" } else { "recovered" };
+                self.print(RecordBody::Workload { node: &node, workload: &workload, state })?;
+            }
             LoopEvent::Warning(text) => self.out.message(&Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),

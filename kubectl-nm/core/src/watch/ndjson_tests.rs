@@ -119,6 +119,18 @@ fn a_pod_that_was_deleted_after_refusals_is_not_reported_as_unblocked() {
 }
 
 #[test]
+fn a_workload_that_is_down_is_a_line_and_another_one_when_it_has_recovered() {
+    let mut events = list(vec![requested("n1")]);
+    for is_down in [true, false] {
+        let workload = String::from("shop/deploy/web");
+        events.push(LoopEvent::Outage(OutageChange { node: "n1".into(), workload, is_down }));
+    }
+    let (_, lines) = play(ExitCondition::Never, &[], events);
+    let of = |state: &str| json!({"type": "workload", "node": "n1", "workload": "shop/deploy/web", "state": state});
+    assert_eq!(lines[lines.len() - 2..], [of("down"), of("recovered")]);
+}
+
+#[test]
 fn a_pod_that_the_drain_waits_for_is_reported_once_with_its_reason() {
     let mut waits = running(40, &[]);
     waits["waitingPods"] = json!([{"namespace": "shop", "name": "import-x", "reason": "Completing",

@@ -97,6 +97,11 @@ impl<'a> WaitReporter<'a> {
         Self { deleted_nodes: Some(deleted_nodes), ..self }
     }
 
+    /// What is watched.
+    pub fn tracker(&self) -> &GoalTracker {
+        &self.tracker
+    }
+
     /// What has been watched.
     pub fn into_tracker(self) -> GoalTracker {
         self.tracker
@@ -130,6 +135,10 @@ impl<'a> WaitReporter<'a> {
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
             LoopEvent::Leader(change) => self.message(change.line()),
+            LoopEvent::Outage(change) => {
+                self.is_active = true;
+                self.line_of(&change.node, change.line())?;
+            }
             LoopEvent::Warning(text) => self.message(Line::new(format!("warning: {text}"))),
             LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
@@ -163,6 +172,14 @@ impl<'a> WaitReporter<'a> {
             ReportMode::Progress => self.out.message(&line),
         }
         Ok(())
+    }
+
+    /// Prints a line about a node.
+    fn line_of(&mut self, node: &str, line: Line) -> Result<(), Error> {
+        self.line(match self.mode {
+            ReportMode::Log(_) => Line::new(format!("{node} ")).join(line),
+            ReportMode::Progress => Line::new(format!("node/{node}: ")).join(line),
+        })
     }
 
     fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
@@ -227,16 +244,7 @@ impl<'a> WaitReporter<'a> {
         let detail = if self.out.is_verbose() { LineDetail::Pods } else { LineDetail::Nodes };
         for line in lines(change, detail, self.has_lost_node(&uid(change.object()))) {
             self.is_active = true;
-            match self.mode {
-                ReportMode::Log(now) => {
-                    self.out.data_with_commands(
-                        &timestamp(now()).and(format!(" {} ", change.node())).join(line),
-                    )?;
-                }
-                ReportMode::Progress => {
-                    self.out.message(&Line::new(format!("node/{}: ", change.node())).join(line));
-                }
-            }
+            self.line_of(change.node(), line)?;
         }
         Ok(())
     }

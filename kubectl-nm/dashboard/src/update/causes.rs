@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages};
+use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages, may_have};
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{cordoned_since, uid};
 use nm_shared::NodeMaintenance;
 
 use crate::message::Effect;
 use crate::model::Model;
-use crate::model::fleet::outages::may_have;
 
 /// Of how many nodes the outages are read at most, those that were cordoned last.
 const MAX_OUTAGE_NODES: usize = 100;

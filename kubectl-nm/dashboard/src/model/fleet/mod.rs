@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use nm_core::args::duration::{TimeStyle, age};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
+use nm_core::explain::lasting_outages::may_have;
 use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, RollStanding, awaits_confirmation, paused_words};
@@ -25,7 +26,7 @@ use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
 
 use crate::model::fleet::fleet_row::FleetRow;
-use crate::model::fleet::outages::{Outages, may_have};
+use crate::model::fleet::outages::Outages;
 use crate::model::lists::listing::{Listing, Row};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::explain::lasting_outages::SeenOutages;
-use nm_core::maintenance::{State, pods_gone, status, uid};
+use nm_core::maintenance::{pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
 use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
@@ -51,11 +51,6 @@ impl NodeOutages {
             now.duration_since(requested) >= after || (requested < settled && now >= settled)
         })
     }
-}
-
-/// Whether pods have left the node of a maintenance that is not being stopped.
-pub(crate) fn may_have(maintenance: &NodeMaintenance) -> bool {
-    pods_gone(status(maintenance)) > 0 && State::of(maintenance) != State::Stopping
 }
 
 impl Outages {
