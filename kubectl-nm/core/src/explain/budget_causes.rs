@@ -21,6 +21,7 @@ use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, are_counted_lat
 use crate::explain::owner::owner_of;
 use crate::explain::preemption::were_preempted;
 use crate::explain::remedy::in_short;
+use crate::explain::told_alone::ToldAlone;
 use crate::explain::unsatisfiable_budget::Apart;
 use crate::maintenance::{State, node, status};
 use crate::terminal::text::{counted, first_names};
@@ -39,6 +40,8 @@ struct Kept<'a> {
     refusals: i32,
     /// How many other pods are evicted before these; only while they wait for their turn.
     ahead: Option<i32>,
+    /// Whether its cause is not one with those of other budgets.
+    is_alone: bool,
 }
 
 /// Whether the chain explains this pod. A pod that could be replaced first has a remedy of its own.
@@ -55,18 +58,22 @@ pub(super) fn has_chain(pod: &BlockedPod) -> bool {
 /// The causes of the pods that budgets block.
 pub(super) fn blocked(
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
-    let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
+    let mut kept: BTreeMap<(bool, PodReference), Kept<'_>> = BTreeMap::new();
     // Where a deletion is refused, the pod leaves once its budget allows that.
     let is_kept =
         |pod: &&BlockedPod| has_chain(pod) || deletions::budget_of(pod.reason, &pod.facts).is_some();
     for pod in status(maintenance).blocked_pods.iter().filter(is_kept) {
         let Some(budget) = &pod.facts.budget else { continue };
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
-        let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, &pod.message));
+        let is_alone = alone.is(&pod.reference());
+        let of_budget = kept
+            .entry((is_alone, key.clone()))
+            .or_insert_with(|| Kept { is_alone, ..Kept::new(key, budget, &pod.message) });
         of_budget.add(pod.reference(), pod.since.0);
         let surge = pod.facts.surge.as_ref();
         of_budget.is_not_surged |= surge.is_some();
@@ -79,17 +86,21 @@ pub(super) fn blocked(
 /// The causes of the pods that wait for their budgets, before [`count_as_waiting`].
 pub(super) fn waiting(
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
     static UNKNOWN: std::sync::LazyLock<BudgetFacts> = std::sync::LazyLock::new(BudgetFacts::default);
-    let mut kept: BTreeMap<PodReference, Kept<'_>> = BTreeMap::new();
+    let mut kept: BTreeMap<(bool, PodReference), Kept<'_>> = BTreeMap::new();
     let waits = |pod: &&WaitingPod| pod.reason == WaitReason::BudgetTurn;
     for pod in status(maintenance).waiting_pods.iter().flatten().filter(waits) {
         let budget = pod.budget.as_ref().unwrap_or(&UNKNOWN);
         let key = PodReference { namespace: pod.namespace.clone(), name: budget.name.clone() };
-        let of_budget = kept.entry(key.clone()).or_insert_with(|| Kept::new(key, budget, ""));
+        let is_alone = alone.is(&pod.reference());
+        let of_budget = kept
+            .entry((is_alone, key.clone()))
+            .or_insert_with(|| Kept { is_alone, ..Kept::new(key, budget, "") });
         of_budget.add(pod.reference(), pod.since.0);
         of_budget.ahead = Some(of_budget.ahead.map_or(pod.ahead, |ahead| ahead.min(pod.ahead)));
     }
@@ -117,6 +128,7 @@ impl<'a> Kept<'a> {
             times: Vec::new(),
             refusals: 0,
             ahead: None,
+            is_alone: false,
         }
     }
 
@@ -185,7 +197,10 @@ fn causes<'a>(
                 }
             }
             // Without facts, the causes may differ.
-            let at = groups.iter().position(|(known, _)| cause.is_some() && *known == cause);
+            let is_alike = |group: &Group<'_>| group.kept.iter().all(|other| other.is_alone == kept.is_alone);
+            let at = groups
+                .iter()
+                .position(|(known, group)| cause.is_some() && *known == cause && is_alike(group));
             let at = at.unwrap_or_else(|| {
                 groups.push((cause, Group::default()));
                 groups.len() - 1
@@ -294,12 +309,16 @@ impl Group<'_> {
 /// The pods that are terminating, by name. That passes.
 pub(super) fn terminating(
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
-) -> Option<Cause> {
+) -> Vec<Cause> {
     let status = status(maintenance);
-    let count = usize::try_from(status.pod_counts.terminating).ok().filter(|count| *count > 0)?;
+    let count = usize::try_from(status.pod_counts.terminating).unwrap_or(0);
+    if count == 0 {
+        return Vec::new();
+    }
     let has_to_go = |pod: &PodReference| {
         status.pending_pods_refs.contains(pod)
             && !status.blocked_pods.iter().any(|blocked| blocked.reference() == *pod)
@@ -311,44 +330,69 @@ pub(super) fn terminating(
     let unseen = read.and_then(|read| read.as_ref().err());
     if read.is_some_and(Result::is_ok) && subjects.is_empty() {
         // They have left since the last status.
-        return None;
+        return Vec::new();
     }
-    let are_counted_later = are_counted_later(&subjects);
-    let words = Words::of(maintenance, facts, &subjects, kubectl, now);
-    let candidates = if subjects.is_empty() { only_terminating(maintenance, count) } else { Vec::new() };
+    if !subjects.is_empty() {
+        let parts = alone.split(subjects, |subject| subject.pod.clone());
+        let is_all = parts.len() == 1;
+        let count = |part: &[Subject]| if is_all { count } else { part.len() };
+        let told =
+            |part: &Vec<Subject>| read_terminating(part, count(part), maintenance, facts, kubectl, now);
+        return parts.iter().map(told).collect();
+    }
+    let candidates = only_terminating(maintenance, count);
     if read.is_none() && candidates.is_empty() {
         // The headline counts them already.
-        return None;
+        return Vec::new();
     }
-    let (what, commands) = if subjects.is_empty() {
-        let be = if count == 1 { "is" } else { "are" };
-        let who = if candidates.is_empty() { counted(count, "pod") } else { first_names(&candidates) };
-        let list = format!("{kubectl} get pods -A --field-selector spec.nodeName={}", node(maintenance));
+    let be = if count == 1 { "is" } else { "are" };
+    let who = if candidates.is_empty() { counted(count, "pod") } else { first_names(&candidates) };
+    let list = format!("{kubectl} get pods -A --field-selector spec.nodeName={}", node(maintenance));
+    let not_known = |unseen: &Unseen| format!("The grace period is not known, because {}.", unseen.why());
+    vec![Cause {
+        what: vec![format!("{who} {be} terminating.")],
+        pods: candidates,
+        unseen: unseen.map(not_known).into_iter().collect(),
+        advice: wait_for_terminating(count),
         // Somebody who may not list them cannot run it.
-        let commands = if unseen.is_some() { Vec::new() } else { vec![list] };
-        (format!("{who} {be} terminating."), commands)
+        commands: if unseen.is_some() { Vec::new() } else { vec![list] },
+        outlook: Outlook::Passes,
+        ..Cause::default()
+    }]
+}
+
+/// Terminating pods that were read. The status counts so many.
+fn read_terminating(
+    subjects: &[Subject],
+    count: usize,
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Cause {
+    let words = Words::of(maintenance, facts, subjects, kubectl, now);
+    let describe = || words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
+    let (advice, commands) = if are_counted_later(subjects) {
+        let advice = "Wait: the Job controller counts a pod that has failed after the back-off of the Job, which is up to 10 minutes";
+        (String::from(advice), Vec::new())
     } else {
-        let describe = words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
-        (sentence(&words.terminating()), if are_counted_later { Vec::new() } else { describe })
+        (wait_for_terminating(count), describe())
     };
-    let named = subjects.iter().map(|subject| subject.pod.to_string());
-    Some(Cause {
-        what: vec![what],
-        pods: if subjects.is_empty() { candidates } else { named.collect() },
-        unseen: unseen
-            .map(|unseen| format!("The grace period is not known, because {}.", unseen.why()))
-            .into_iter()
-            .collect(),
-        advice: String::from(if are_counted_later {
-            "Wait: the Job controller counts a pod that has failed after the back-off of the Job, which is up to 10 minutes"
-        } else if count == 1 {
-            "Wait until the pod has terminated; its events show how far it is"
-        } else {
-            "Wait until the pods have terminated; their events show how far they are"
-        }),
+    Cause {
+        what: vec![sentence(&words.terminating())],
+        pods: subjects.iter().map(|subject| subject.pod.to_string()).collect(),
+        advice,
         commands: few(commands),
         outlook: Outlook::Passes,
         ..Cause::default()
+    }
+}
+
+fn wait_for_terminating(count: usize) -> String {
+    String::from(if count == 1 {
+        "Wait until the pod has terminated; its events show how far it is"
+    } else {
+        "Wait until the pods have terminated; their events show how far they are"
     })
 }
 

@@ -8,6 +8,7 @@ use crate::explain::cause::{Cause, Outlook};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::endless_pods::{self, EVICT_ALL};
 use crate::explain::remedy::patch_drain;
+use crate::explain::told_alone::ToldAlone;
 use crate::maintenance::{State, is_held_by_hooks, time_limit_end, timeout_seconds, waiting_for};
 
 /// Removes the time limit after which the drain evicts the pods.
@@ -78,6 +79,7 @@ pub(super) fn evicted_after_hooks(maintenance: &NodeMaintenance, now: Timestamp)
 /// The pods that the drain leaves to terminate on their own. Somebody wants it so; those that may never do that come first.
 pub(super) fn awaited(
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
@@ -87,7 +89,7 @@ pub(super) fn awaited(
     let mut causes = Vec::new();
     let mut limits = Vec::new();
     if waits_on && pods.iter().all(|pod| pod.until.is_none()) {
-        causes.extend(endless_pods::take(&mut pods, maintenance, facts, kubectl, now));
+        causes.extend(endless_pods::take(&mut pods, maintenance, alone, facts, kubectl, now));
         limits = endless_pods::limits(&pods, facts, now);
     }
     let completing = completing(&pods, maintenance, kubectl, now);

@@ -16,6 +16,7 @@ use crate::explain::first_cause::{Subject, stuck_replacements};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::{OwnerKind, job_of};
 use crate::explain::remedy::patch_drain;
+use crate::explain::told_alone::ToldAlone;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{counted, first_names};
 
@@ -82,6 +83,7 @@ pub(super) fn limits(pods: &[&WaitingPod], facts: &ClusterFacts, now: Timestamp)
 pub(super) fn take(
     pods: &mut Vec<&WaitingPod>,
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
@@ -101,7 +103,9 @@ pub(super) fn take(
         let is_all = stuck.is_empty() && pods.is_empty();
         causes.push(restarted_forever(&restarted, is_all, maintenance, kubectl));
     }
-    causes.extend(not_running(&stuck, maintenance, facts, kubectl, now));
+    for part in alone.split(stuck, |pod| pod.reference()) {
+        causes.extend(not_running(&part, maintenance, facts, kubectl, now));
+    }
     causes
 }
 

@@ -10,7 +10,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::api::condition::{ConditionReason, ConditionType};
 use nm_shared::api::names;
-use nm_shared::{AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, ReturnedPod, WaitReason};
+use nm_shared::{
+    AttachedVolume, BlockReason, BlockedPod, Grant, NodeMaintenance, PodReference, ReturnedPod, WaitReason,
+    WaitingPod,
+};
 
 use crate::explain::budget_causes;
 use crate::explain::cause::{Cause, CommonGround, Outlook, capitalized, continued, few, sentence};
@@ -29,6 +32,7 @@ use crate::explain::remedy::{self, Case, Remedy, patch_drain};
 use crate::explain::returned_pods;
 use crate::explain::roll_causes::{job_does_not_start, left_by_roll, offer_skip, suspended};
 use crate::explain::surge_causes;
+use crate::explain::told_alone::ToldAlone;
 use crate::leader::{Leadership, Reconcilers};
 use crate::maintenance::changes::others_of_node;
 use crate::maintenance::{
@@ -45,6 +49,17 @@ pub fn causes(
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
+    causes_with(maintenance, ToldAlone::default(), reconcilers, facts, kubectl, now)
+}
+
+fn causes_with(
+    maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
+    reconcilers: &Reconcilers,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
     let mut causes = all_of_the_node(maintenance, reconcilers, facts, kubectl, now);
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
@@ -52,9 +67,9 @@ pub fn causes(
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {
-        let mut blocked = budget_causes::blocked(maintenance, facts, kubectl, now);
-        blocked.extend(of_pods(maintenance, facts, kubectl, now));
-        let mut waiting = budget_causes::waiting(maintenance, facts, kubectl, now);
+        let mut blocked = budget_causes::blocked(maintenance, alone, facts, kubectl, now);
+        blocked.extend(of_pods(maintenance, alone, facts, kubectl, now));
+        let mut waiting = budget_causes::waiting(maintenance, alone, facts, kubectl, now);
         if !goes_on(maintenance, reconcilers) {
             blocked.iter_mut().chain(&mut waiting).for_each(await_drain);
         }
@@ -70,11 +85,13 @@ pub fn causes(
         causes.extend(waiting);
         // On a node whose kubelet does not report, they do not terminate.
         let reports = facts.unready.get(node(maintenance)).is_none_or(|unready| unready.message.is_some());
-        causes.extend(budget_causes::terminating(maintenance, facts, kubectl, now).filter(|_| reports));
+        if reports {
+            causes.extend(budget_causes::terminating(maintenance, alone, facts, kubectl, now));
+        }
         causes.extend(of_volumes(maintenance, kubectl));
-        causes.extend(completion::awaited(maintenance, facts, kubectl, now));
-        causes.extend(ordered(maintenance, kubectl));
-        causes.extend(surge_causes::surging(maintenance, facts, kubectl, now));
+        causes.extend(completion::awaited(maintenance, alone, facts, kubectl, now));
+        causes.extend(ordered(maintenance, alone, kubectl));
+        causes.extend(surge_causes::surging(maintenance, alone, facts, kubectl, now));
         causes.extend(returned(maintenance, kubectl));
     } else if kept_by_roll(maintenance).is_some() {
         causes.extend(of_workloads(maintenance, facts, kubectl, now));
@@ -106,6 +123,20 @@ pub fn all_causes(
 ) -> Vec<Cause> {
     let abandoned = abandoned(maintenance, reconcilers.leadership, kubectl, now);
     abandoned.into_iter().chain(causes(maintenance, reconcilers, facts, kubectl, now)).collect()
+}
+
+/// The cause of one pod, in words about this pod alone even if others are blocked alike; none if nothing is known of it.
+pub fn of_pod(
+    pod: &PodReference,
+    maintenance: &NodeMaintenance,
+    reconcilers: &Reconcilers,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let causes = causes_with(maintenance, ToldAlone(Some(pod)), reconcilers, facts, kubectl, now);
+    let name = pod.to_string();
+    causes.into_iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&name))
 }
 
 /// The first cause that concerns the maintenance as a whole, which comes before those of its pods.
@@ -250,7 +281,13 @@ fn after_timeout(cause: &mut Cause, maintenance: &NodeMaintenance, blocked: &[Ca
 }
 
 /// Blocked pods, except for those that a chain of causes explains.
-fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, now: Timestamp) -> Vec<Cause> {
+fn of_pods(
+    maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> Vec<Cause> {
     let mut groups: Vec<(CommonGround, Vec<&BlockedPod>)> = Vec::new();
     for pod in status(maintenance).blocked_pods.iter().filter(|pod| !budget_causes::has_chain(pod)) {
         let blocker = CommonGround::Blocker(pod.reason, blocker(pod));
@@ -265,7 +302,10 @@ fn of_pods(maintenance: &NodeMaintenance, facts: &ClusterFacts, kubectl: &str, n
         granted::report(&mut cause, &pods, maintenance, facts, kubectl);
         cause
     };
-    groups.into_iter().map(cause).collect()
+    let parts = groups.into_iter().flat_map(|(blocker, pods)| {
+        alone.split(pods, |pod| pod.reference()).into_iter().map(move |part| (blocker.clone(), part))
+    });
+    parts.map(cause).collect()
 }
 
 /// What blocks a pod, equal for pods that are blocked alike, in whatever namespaces.
@@ -379,8 +419,13 @@ fn blocking(
 }
 
 /// The pods that wait because of the order of the drain.
-fn ordered(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
-    let pods: Vec<_> = waiting_for(maintenance, WaitReason::Order).collect();
+fn ordered(maintenance: &NodeMaintenance, alone: ToldAlone<'_>, kubectl: &str) -> Vec<Cause> {
+    let pods: Vec<&WaitingPod> = waiting_for(maintenance, WaitReason::Order).collect();
+    let parts = alone.split(pods, |pod| pod.reference());
+    parts.iter().filter_map(|part| ordered_together(part, maintenance, kubectl)).collect()
+}
+
+fn ordered_together(pods: &[&WaitingPod], maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let next = pods.iter().min_by_key(|pod| pod.ahead)?;
     let order = WaitReason::Order.as_str();
     let has_failed = State::of(maintenance) == State::Failed;

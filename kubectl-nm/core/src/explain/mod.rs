@@ -36,6 +36,7 @@ pub mod remedy;
 mod returned_pods;
 pub mod roll_causes;
 mod surge_causes;
+mod told_alone;
 pub mod unsatisfiable_budget;
 mod ways_back;
 

@@ -10,6 +10,7 @@ use crate::explain::cause::{Cause, Outlook, few};
 use crate::explain::cause_wording::tell_of_replacements;
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, pods_elsewhere, stuck_replacements};
+use crate::explain::told_alone::ToldAlone;
 use crate::maintenance::changes::surge_progress;
 use crate::maintenance::{node, status};
 use crate::terminal::command_context::shell_quoted;
@@ -20,15 +21,17 @@ const MAX_REASONS: usize = 3;
 /// The Deployments that replace pods first. That ends by itself, unless a replacement cannot become Ready.
 pub(super) fn surging(
     maintenance: &NodeMaintenance,
+    alone: ToldAlone<'_>,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
 ) -> Vec<Cause> {
-    let mut deployments: BTreeMap<(&str, &str), Vec<&SurgingPod>> = BTreeMap::new();
+    let mut deployments: BTreeMap<(&str, &str, bool), Vec<&SurgingPod>> = BTreeMap::new();
     for pod in status(maintenance).surging_pods.iter().flatten() {
-        deployments.entry((&pod.namespace, &pod.deployment)).or_default().push(pod);
+        let is_alone = alone.is(&pod.reference());
+        deployments.entry((&pod.namespace, &pod.deployment, is_alone)).or_default().push(pod);
     }
-    let cause = |((namespace, deployment), pods): ((&str, &str), Vec<&SurgingPod>)| {
+    let cause = |((namespace, deployment, _), pods): ((&str, &str, bool), Vec<&SurgingPod>)| {
         let mut cause = Cause {
             what: few(pods
                 .iter()

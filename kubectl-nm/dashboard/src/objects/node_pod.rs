@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use nm_core::explain::owner::Owner;
-use nm_shared::DrainSpec;
 use nm_shared::cluster::metadata;
 use nm_shared::cluster::pod::{self, DrainPod, PodNames};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
+use nm_shared::{DrainSpec, PodReference};
 use serde::{Deserialize, Deserializer, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,10 @@ fn recorded_owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<O
 }
 
 impl PodId {
+    pub(crate) fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
     /// Whether only the status of a maintenance has named the pod, so that its owner is not known.
     pub(crate) fn is_named_only(&self) -> bool {
         // A uid has no slash.

@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::model::panes::advice::remedy_of_blocked;
 use crate::objects::replacements::{ReplacementChange, ReplacementScope};
 use crate::tests::replacements::{replica, report};
-use crate::tests::scenes::{empty, node, now, options, press, send};
+use crate::tests::scenes::{empty, node, now, options, pod, press, send};
 use crate::update::causes::known_of;
 
 fn cart() -> PodReference {
@@ -346,4 +346,52 @@ fn causes_are_read_again_when_a_replacement_appears_or_changes() {
     change(&mut model, "StatefulSet/cart", ready);
     assert!(is_read(&mut model, 15), "it is Ready");
     assert!(!is_read(&mut model, 21), "once");
+}
+
+/// What is read of budgets of these namespaces, each of which guards a pod on worker-07 with the name of its namespace and can never allow its eviction.
+fn alike(namespaces: &[&str]) -> Box<ClusterFacts> {
+    let facts = never_allowing("worker-07");
+    let guarded = |namespace: &&str| {
+        let mut guarded = facts.budgets[&cart()].clone();
+        let pod = &mut guarded.pods.as_mut().unwrap()[0].metadata;
+        (pod.name, pod.namespace) = (Some((*namespace).into()), Some((*namespace).into()));
+        let budget = &mut guarded.budget.as_mut().unwrap().as_mut().unwrap().metadata;
+        (budget.name, budget.namespace) = (Some("web".into()), Some((*namespace).into()));
+        (PodReference { namespace: (*namespace).into(), name: "web".into() }, guarded)
+    };
+    Box::new(ClusterFacts { budgets: namespaces.iter().map(guarded).collect(), ..ClusterFacts::default() })
+}
+
+#[test]
+fn what_is_said_of_a_selected_pod_is_about_its_own_budget_even_if_others_block_alike() {
+    let namespaces = ["team-03", "team-13", "team-23", "team-33"];
+    let mut model = node(options());
+    let mut status = running(40, &[("web-0", "m"); 4]);
+    for (at, namespace) in namespaces.iter().enumerate() {
+        let pod = &mut status["blockedPods"][at];
+        (pod["namespace"], pod["name"]) = (json!(namespace), json!(namespace));
+        pod["budget"] = json!({"name": "web", "desiredHealthy": 3, "currentHealthy": 3});
+    }
+    let pods = namespaces.map(|namespace| pod(namespace, namespace, "StatefulSet/web", &json!({})));
+    send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods.into()) });
+    let object = Arc::new(with_status("worker-07", status));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(object)));
+    send(&mut model, read(alike(&namespaces)));
+    for namespace in namespaces {
+        let own = format!("kubectl -n {namespace} patch pdb web ");
+        let (why, remedy) = model.remedy().unwrap();
+        assert!(why.starts_with(&format!("{namespace}/{namespace}: PDB {namespace}/web needs 3")), "{why}");
+        assert!(remedy.command.starts_with(&own), "{namespace}: {remedy:?}");
+        assert!(model.copy_text().unwrap().starts_with(&own), "{namespace}");
+        press(&mut model, KeyCode::Down);
+    }
+    // The rows of the workloads are about their own pods, too.
+    press(&mut model, KeyCode::Char('w'));
+    press(&mut model, KeyCode::Char('g'));
+    for _ in 0..2 * namespaces.len() {
+        let row = model.open.as_ref().unwrap().tree.rows.selected().unwrap();
+        let own = format!("kubectl -n {} patch pdb web ", row.group.name.0);
+        assert!(model.copy_text().unwrap().starts_with(&own), "{own}: {:?}", model.copy_text());
+        press(&mut model, KeyCode::Down);
+    }
 }

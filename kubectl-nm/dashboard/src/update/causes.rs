@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages, may_have};
+use nm_core::leader::Leadership;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::{cordoned_since, uid};
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::message::Effect;
 use crate::model::Model;
@@ -73,9 +74,24 @@ pub(super) fn apply(model: &mut Model, node: &str, facts: Box<ClusterFacts>) {
     word(model);
 }
 
+/// Words what the selected pod waits for about this pod, even if others are blocked alike. The first row is shown where nothing is
+/// known of the selected one.
+pub(super) fn word_shown(model: &mut Model) {
+    let leadership = leadership(model);
+    let Some(open) = &mut model.open else { return };
+    let shown = [open.pod_of_selected(), open.pods.rows.nth(0)];
+    let shown: Vec<PodReference> = shown.into_iter().flatten().map(|row| row.id.reference()).collect();
+    let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
+    open.first_causes.word_alone(&shown, maintenance, leadership, &model.options.kubectl, model.now);
+}
+
+fn leadership(model: &Model) -> Leadership {
+    model.leader_gap.as_ref().map(|gap| gap.leadership(model.now)).unwrap_or_default()
+}
+
 /// Words the causes of the open node anew, after what they depend on has changed.
 pub(super) fn word(model: &mut Model) {
-    let leadership = model.leader_gap.as_ref().map(|gap| gap.leadership(model.now)).unwrap_or_default();
+    let leadership = leadership(model);
     let Some(open) = &mut model.open else { return };
     let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
     open.first_causes.word(maintenance, leadership, &model.options.kubectl, model.now);

@@ -99,6 +99,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
 
 /// Updates what depends on the size of the screen and on the selection.
 fn settle(model: &mut Model) {
+    causes::word_shown(model);
     if model.side.is_some_and(|side| side.shows == SideContent::Document) {
         let maintenance = model.maintenance().cloned();
         model.document.refresh(maintenance.as_deref());

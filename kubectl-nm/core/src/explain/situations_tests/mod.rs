@@ -19,6 +19,7 @@ use crate::explain::unsatisfiable_budget::deployments;
 use crate::leader::Reconcilers;
 use crate::testing::objects::with_status;
 
+mod alone;
 mod beyond_the_table;
 mod claims;
 mod completing;

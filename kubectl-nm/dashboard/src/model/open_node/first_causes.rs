@@ -1,12 +1,14 @@
 //! The first causes behind the budgets of the open node, as they were last read.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
 use nm_core::leader::{Leadership, Reconcilers};
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::objects::node_pod::PodId;
 
@@ -27,6 +29,8 @@ pub(crate) struct FirstCauses {
     /// When the first grace period of the pods that were read ends. What was read is out of date then.
     deadline: Option<Timestamp>,
     causes: Vec<Cause>,
+    /// The causes of the pods that are shown, about each of these alone, of those that are blocked together with others.
+    alone: BTreeMap<PodReference, Cause>,
 }
 
 impl FirstCauses {
@@ -84,13 +88,40 @@ impl FirstCauses {
     ) {
         let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
         let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
+        self.alone.clear();
         self.causes = explanation::all_causes(maintenance, &reconcilers, facts, kubectl, now);
+    }
+
+    /// Words the causes of these pods about each of them alone.
+    pub(crate) fn word_alone(
+        &mut self,
+        pods: &[PodReference],
+        maintenance: Option<&NodeMaintenance>,
+        leadership: Leadership,
+        kubectl: &str,
+        now: Timestamp,
+    ) {
+        self.alone.retain(|pod, _| pods.contains(pod));
+        let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
+        let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
+        for pod in pods {
+            let is_shared = self.among_all(pod).is_some_and(|cause| cause.pods.len() > 1);
+            if is_shared && !self.alone.contains_key(pod) {
+                let cause = explanation::of_pod(pod, maintenance, &reconcilers, facts, kubectl, now);
+                self.alone.extend(cause.map(|cause| (pod.clone(), cause)));
+            }
+        }
     }
 
     /// The cause of a pod, if it has been read.
     pub(crate) fn of(&self, pod: &PodId) -> Option<&Cause> {
-        let reference = format!("{}/{}", pod.namespace, pod.name);
-        self.causes.iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&reference))
+        let pod = pod.reference();
+        self.alone.get(&pod).or_else(|| self.among_all(&pod))
+    }
+
+    fn among_all(&self, pod: &PodReference) -> Option<&Cause> {
+        let name = pod.to_string();
+        self.causes.iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&name))
     }
 
     /// What keeps a drain from continuing by itself: the cause of the whole maintenance, which comes first.

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 
 use nm_shared::NodeMaintenance;
 
+use crate::model::lists::listing::{Row, Sort};
 use crate::model::open_node::first_causes::FirstCauses;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::open_node::pods::PodList;
 use crate::model::panes::events::NodeEvents;
 use crate::model::tree::Tree;
-use crate::model::tree::tree_row::TreeRow;
+use crate::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::objects::watch_state::{WatchKind, WatchState};
 
 #[derive(Debug, Clone)]
@@ -55,6 +56,19 @@ impl OpenNode {
     /// The selected pod of the node; none if a row of the tree is selected that is something else.
     pub(crate) fn selected_pod(&self) -> Option<&PodRow> {
         if self.tree.is_shown { self.selected_in_tree()?.pod() } else { self.pods.rows.selected() }
+    }
+
+    /// The pod that the selected row is about: of a workload, the one that needs attention most.
+    pub(crate) fn pod_of_selected(&self) -> Option<&PodRow> {
+        self.selected_pod().or_else(|| {
+            let row = self.selected_in_tree()?;
+            let (namespace, owner) = &row.group.name;
+            let is_of_workload = |pod: &&PodRow| (&pod.id.namespace, &pod.id.owner) == (namespace, owner);
+            let pods = self.pods.rows.all().filter(|_| matches!(row.item, TreeItem::Workload { .. }));
+            let order =
+                |one: &&PodRow, other: &&PodRow| one.lead(other, Sort::Risk).then_with(|| one.by_name(other));
+            pods.filter(is_of_workload).min_by(order)
+        })
     }
 
     /// Whether the user has chosen the selected row.

@@ -42,7 +42,7 @@ impl Model {
             Some(open) => {
                 let held = self.maintenance().filter(|it| waits(it) && !open.has_chosen());
                 let of_node = held.and_then(|maintenance| self.first_remedy(maintenance));
-                of_node.or_else(|| match open.selected_pod() {
+                of_node.or_else(|| match open.pod_of_selected() {
                     Some(row) => self.remedy_of_pod(open, row),
                     None => self.remedy_of_replacement(open.selected_in_tree()?),
                 })
