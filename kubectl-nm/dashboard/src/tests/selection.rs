@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nm_core::client::watch_stream::WatchChange;
 use serde_json::json;
 
@@ -115,4 +116,27 @@ fn the_selection_returns_to_the_first_row_a_minute_after_the_last_key() {
     let mut model = fleet(Options { recording: RecordingMode::Replay, ..options() });
     type_in(&mut model, "j");
     assert_eq!(after(&mut model, 3600), "worker-12", "recorded time may pass faster");
+}
+
+#[test]
+fn when_the_selected_node_is_gone_the_first_row_is_selected_as_if_nobody_had_chosen_one() {
+    for keys in ["jjx\n", "jj", "/!state:stopping\njjx\n"] {
+        let mut model = fleet(options());
+        keys.chars().for_each(|key| match key {
+            '\n' => drop(press(&mut model, KeyCode::Enter)),
+            key => drop(press(&mut model, KeyCode::Char(key))),
+        });
+        assert_eq!(selected(&model), "worker-33");
+        let mut stopping = model.fleet.maintenance_of("worker-33").unwrap().as_ref().clone();
+        stopping.metadata.deletion_timestamp = Some(Time(model.now));
+        let stopping = Arc::new(stopping);
+        send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::clone(&stopping))));
+        if !keys.starts_with('/') {
+            assert_eq!(selected(&model), "worker-33", "while it has a row");
+        }
+        send(&mut model, Message::Maintenances(WatchChange::Deleted(stopping)));
+        assert_eq!(selected(&model), "worker-07", "{keys}");
+        worsen(&mut model);
+        assert_eq!(selected(&model), "worker-12", "nobody chose worker-07");
+    }
 }

@@ -336,12 +336,8 @@ impl Fleet {
     fn select_again(&mut self, key: &str, node: &str) {
         let now =
             self.maintenance_of(node).map_or_else(|| FleetRow::idle(node), |object| FleetRow::of(object));
-        let is_there = |key: &str| self.rows.get(key).is_some();
-        if is_there(key) || !is_there(now.key()) {
-            return;
-        }
-        if let Some(instead) = self.rows.selected().map(|row| row.key().to_owned()) {
-            self.rows.move_selection(&instead, now.key());
+        if self.rows.get(key).is_none() {
+            self.rows.choose_row(now.key());
         }
     }
 

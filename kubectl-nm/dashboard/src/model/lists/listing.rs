@@ -6,7 +6,7 @@
 //!
 //! Until the user chooses a row, the first one is selected, whichever it is: with the default order it is the worst, and
 //! it stays in sight. A row is chosen by moving to it, and by what is done with it. From then on, the selection moves
-//! with its row, also when the order or the filter changes.
+//! with its row, even if the order or the filter changes, until the row is gone.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -245,9 +245,14 @@ impl<R: Row> Listing<R> {
     /// Moves the selection from one key to another, if the first is selected.
     pub(crate) fn move_selection(&mut self, key: &str, by: &str) {
         if self.selected.as_deref() == Some(key) {
-            self.selected = Some(by.to_owned());
-            self.restore_selection();
+            self.choose_row(by);
         }
+    }
+
+    /// Ties the selection to the row with this key, if it is there.
+    pub(crate) fn choose_row(&mut self, key: &str) {
+        self.selected = Some(key.to_owned());
+        self.restore_selection();
     }
 
     fn select_at(&mut self, index: usize) {
@@ -331,15 +336,12 @@ impl<R: Row> Listing<R> {
         self.restore_selection();
     }
 
-    /// Finds the selected row again. If it is gone, the row in its place is selected.
+    /// Finds the selected row again. If it is gone, nobody has chosen the row in its place, which is that of another object.
     fn restore_selection(&mut self) {
-        let Some(selected) = &self.selected else {
-            self.at = 0;
-            return;
-        };
-        match self.places.get(selected).and_then(|place| self.index_of(*place).ok()) {
+        let place = self.selected.as_ref().and_then(|selected| self.places.get(selected));
+        match place.and_then(|place| self.index_of(*place).ok()) {
             Some(index) => self.at = index,
-            None => self.select_at(self.at),
+            None => self.go_to_top(),
         }
     }
 }
