@@ -10,6 +10,7 @@ pub(crate) mod open_node;
 mod page;
 pub(crate) mod panes;
 pub(crate) mod replay;
+pub(crate) mod state_words;
 pub(crate) mod text_field;
 pub(crate) mod tree;
 pub(crate) mod watch_health;

@@ -68,6 +68,10 @@ pub(crate) enum WaitsFor {
 }
 
 impl ReplicaState {
+    /// All words of [`Self::word`].
+    pub(crate) const WORDS: [&str; 6] =
+        ["Ready", "Unscheduled", "Starting", "NotReady", "Terminating", "Finished"];
+
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Ready => "Ready",

@@ -235,10 +235,39 @@ fn a_bad_expression_is_reported_after_it_was_entered() {
     press(&mut model, KeyCode::Enter);
     let shown = text(&model);
     assert!(shown.contains("not in the filter: /worker-1(/: unclosed group"), "{shown}");
-    let mut model = fleet(options());
-    type_in(&mut model, "/cart");
-    press(&mut model, KeyCode::Enter);
-    assert_eq!(model.notice, None, "nothing is wrong with it");
+    for filter in
+        ["cart", "STATE:dra", "!state:idle", "state:unsched", "state:/paus/", "10:30", "foo:", "state:"]
+    {
+        let mut model = fleet(options());
+        type_in(&mut model, &format!("/{filter}"));
+        press(&mut model, KeyCode::Enter);
+        assert_eq!(model.notice, None, "nothing is wrong with {filter}");
+    }
+}
+
+#[test]
+fn a_key_or_a_state_that_there_is_not_is_reported_after_it_was_entered() {
+    for (filter, said) in [
+        ("foo:bar", "there is no key foo, so foo:bar is searched for as text"),
+        ("cart !foo:bar", "there is no key foo, so foo:bar is searched for as text"),
+        ("state:pausd", "no state begins with pausd"),
+    ] {
+        let mut model = fleet(sized(120, 30));
+        type_in(&mut model, &format!("/{filter}"));
+        press(&mut model, KeyCode::Enter);
+        assert!(text(&model).contains(said), "{}", text(&model));
+    }
+}
+
+#[test]
+fn a_filter_that_hides_nothing_is_cleared_too() {
+    for filter in ["/(/", "ns:"] {
+        let mut model = fleet(options());
+        type_in(&mut model, &format!("/{filter}"));
+        press(&mut model, KeyCode::Enter);
+        press(&mut model, KeyCode::Esc);
+        assert_eq!(model.arrangement().filter.text(), "", "{filter}");
+    }
 }
 
 #[test]

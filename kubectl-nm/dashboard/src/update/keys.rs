@@ -11,6 +11,7 @@ use crate::message::Effect;
 use crate::model::dialogs::Dialog;
 use crate::model::lists::filter::Filter;
 use crate::model::lists::listing::{Arrangement, Row};
+use crate::model::state_words::begins_a_state;
 use crate::model::text_field::Field;
 use crate::model::{Model, Page, SideContent, SidePane};
 use crate::objects::watch_state::WatchKind;
@@ -155,10 +156,12 @@ fn enter(model: &mut Model) -> Option<Effect> {
     Some(Effect::Open(node))
 }
 
-/// Reports a regular expression that the filter leaves out.
+/// Reports a regular expression that the filter leaves out, and a word that cannot be meant.
 pub(super) fn check_filter(model: &mut Model) {
-    let problem = model.arrangement().filter.problem().map(|problem| format!("not in the filter: {problem}"));
-    if let Some(problem) = problem {
+    let filter = &model.arrangement().filter;
+    let problem = filter.problem().map(|problem| format!("not in the filter: {problem}"));
+    let doubt = || filter.doubt(begins_a_state).map(|doubt| doubt.to_string());
+    if let Some(problem) = problem.or_else(doubt) {
         model.show_error(problem);
     }
 }
@@ -169,7 +172,7 @@ fn leave(model: &mut Model) -> Option<Effect> {
         return None;
     }
     let Arrangement { filter, blocked_only, .. } = model.arrangement();
-    if !filter.is_empty() || *blocked_only {
+    if !filter.text().is_empty() || *blocked_only {
         model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
     } else if let Some(open) = model.open.as_mut().filter(|open| open.tree.is_shown) {
         open.tree.toggle();

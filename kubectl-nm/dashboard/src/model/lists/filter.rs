@@ -72,6 +72,15 @@ pub(crate) enum FilterError {
     Invalid { expression: String, source: regex::Error },
 }
 
+/// Why a filter does probably not select what it was written for.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum FilterDoubt {
+    #[error("there is no key {key}, so {word} is searched for as text")]
+    Key { key: String, word: String },
+    #[error("no state begins with {0}")]
+    State(String),
+}
+
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -151,6 +160,23 @@ impl Filter {
         self.problem.as_ref()
     }
 
+    /// The first word that is valid but cannot be meant: with a key, or a state, that there is not.
+    pub(crate) fn doubt(&self, begins_a_state: impl Fn(&str) -> bool) -> Option<FilterDoubt> {
+        let doubt = |word: String| {
+            let (_, word) = negated(&word);
+            match (keyed(word), word.split_once(':')) {
+                (Some((FilterField::State, state)), _) if !state.starts_with('/') => {
+                    (!begins_a_state(state)).then(|| FilterDoubt::State(state.to_owned()))
+                }
+                (None, Some((key, value))) if !value.is_empty() && is_letters(key) => {
+                    Some(FilterDoubt::Key { key: key.to_owned(), word: word.to_owned() })
+                }
+                _ => None,
+            }
+        };
+        words(&self.text).into_iter().find_map(doubt)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
@@ -190,9 +216,24 @@ pub(crate) fn words(text: &str) -> Vec<String> {
 fn expression_start(text: &str) -> Option<usize> {
     let negation = usize::from(text.starts_with('!'));
     let word = &text[negation..];
-    let key = KEYS.iter().find(|(name, _)| word.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')));
-    let at = negation + key.map_or(0, |(name, _)| name.len() + 1);
-    text[at..].starts_with('/').then_some(at)
+    let value = keyed(word).map_or(word, |(_, value)| value);
+    value.starts_with('/').then_some(text.len() - value.len())
+}
+
+/// The key and the value of a word that has a key of the language.
+fn keyed(word: &str) -> Option<(FilterField, &str)> {
+    let (name, value) = word.split_once(':')?;
+    let (_, field) = KEYS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    Some((*field, value))
+}
+
+/// The word that is left without its `!`, and whether it has one.
+fn negated(word: &str) -> (bool, &str) {
+    word.strip_prefix('!').map_or((false, word), |rest| (true, rest))
+}
+
+fn is_letters(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// The end of a regular expression: after the first slash that a blank or the end follows.
@@ -203,12 +244,8 @@ fn closing(text: &str) -> Option<usize> {
 
 /// One word of a filter; none for a key without a value, which is still being typed.
 fn term(word: &str) -> Result<Option<Term>, FilterError> {
-    let (is_negated, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
-    let keyed = word.split_once(':').and_then(|(name, value)| {
-        let (_, key) = KEYS.iter().find(|(known, _)| *known == name)?;
-        Some((Some(*key), value))
-    });
-    let (key, value) = keyed.unwrap_or((None, word));
+    let (is_negated, word) = negated(word);
+    let (key, value) = keyed(word).map_or((None, word), |(key, value)| (Some(key), value));
     if value.is_empty() {
         return Ok(None);
     }
@@ -310,6 +347,8 @@ mod tests {
             ("state:blocked", true),
             ("state:bl", true),
             ("state:drained", false),
+            ("STATE:blocked", true),
+            ("Node:/-1[0-3]$/", true),
             ("node:worker-1*", true),
             ("node:worker-1", true),
             ("node:worker-2*", false),

@@ -21,6 +21,9 @@ use crate::model::lists::filter::{FilterField, Searchable, any_of_workload};
 use crate::model::lists::listing::{Row, Sort};
 use crate::objects::node_pod::{NodePod, PodId};
 
+/// The state of a pod that has to go, if nothing else is known of it.
+pub(crate) const REMAINING: &str = "Remaining";
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodProgress {
     /// The state; none on a node without a maintenance, and if it is not known.
@@ -79,7 +82,7 @@ impl PodProgress {
     }
 
     pub(crate) fn word(&self) -> &'static str {
-        if self.is_unknown { "Remaining" } else { self.state.map_or("-", PodState::word) }
+        if self.is_unknown { REMAINING } else { self.state.map_or("-", PodState::word) }
     }
 
     /// The state in the order of attention. One that is not known comes last of those of pods that have to go.

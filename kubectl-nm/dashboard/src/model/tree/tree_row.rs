@@ -16,7 +16,7 @@ use crate::objects::replacement_pod::{Replica, ReplicaState};
 use crate::objects::workload::ReadyPods;
 
 /// The state of a workload of which no pod is ready.
-const DOWN: &str = "Down";
+pub(crate) const DOWN: &str = "Down";
 
 /// How much attention a workload needs; the first needs most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
