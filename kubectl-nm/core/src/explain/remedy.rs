@@ -298,8 +298,7 @@ fn admission_policy(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 }
 
 fn keeps_returning(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
-    let advice = "If another node can take the pod, remove the toleration or nodeName that lets it return from the pod template; or scale \
-                  its owner down"
+    let advice = "If another node can take the pod, remove what lets it return from the pod template; or scale its owner down"
         .into();
     let command = match case.owner {
         Some(owner) => format!("{kubectl_in} edit {}", shell_quoted(&owner.argument())),

@@ -395,3 +395,16 @@ fn what_is_said_of_a_selected_pod_is_about_its_own_budget_even_if_others_block_a
         press(&mut model, KeyCode::Down);
     }
 }
+
+#[test]
+fn a_list_leaves_it_to_explain_what_lets_a_pod_return() {
+    let message = "returned 3 times and is not evicted again: its owner assigns it to this node, bypassing the scheduler";
+    let mut status = running(0, &[("web-0", message)]);
+    status["blockedPods"][0]["reason"] = json!("KeepsReturning");
+    status["podCounts"] = json!({"blocked": 1});
+    let (_, remedy, _) = in_list(status);
+    assert_eq!(
+        (remedy.advice.as_str(), remedy.command.as_str()),
+        ("This shows how to change what lets the pod return", "kubectl nm explain worker-07")
+    );
+}

@@ -367,7 +367,7 @@ fn what_lets_a_pod_return_is_named_with_its_owner_and_each_cause_by_itself() {
     assert_eq!(unread.len(), 2, "{unread:#?}");
     assert_eq!(unread[0].0, format!("shop/web-0, shop/web-2: each {assigned}."));
     assert_eq!(unread[1].0, format!("shop/web-1 {tolerates}."));
-    assert!(unread[0].1.contains("the toleration or nodeName"), "{unread:#?}");
+    assert!(unread[0].1.contains("remove what lets it return"), "{unread:#?}");
 
     let read = FactsToRead::of([&object]).replacements;
     assert_eq!(read.len(), 3);

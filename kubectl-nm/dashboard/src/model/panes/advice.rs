@@ -224,6 +224,11 @@ pub(crate) fn remedy_of_blocked(
             let advice = String::from("Make the node Ready, or continue the roll without it");
             Remedy { advice, command }
         }
+        // Only the pod shows what lets it return, and a list reads no pods.
+        None if pod.reason == BlockReason::KeepsReturning => Remedy {
+            advice: String::from("This shows how to change what lets the pod return"),
+            command: nm_command(kubectl, &format!("explain {}", shell_quoted(case.node))),
+        },
         None => explanation::remedy_of(&case, maintenance),
     };
     let why = format!("{}: {}", case.node, why(&case, &pod.message));
