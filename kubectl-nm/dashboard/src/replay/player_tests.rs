@@ -166,7 +166,7 @@ fn a_node_that_was_not_recorded_shows_the_pods_of_its_status() {
     assert!(screen.contains("no pods of this node") && screen.contains("pg-1"), "{screen}");
     press(&mut replay, KeyCode::Esc);
     press(&mut replay, KeyCode::Char('w'));
-    assert!(text(&replay.model).contains("press Enter to open a node"));
+    assert!(text(&replay.model).contains("press Enter to open the selected one"));
 }
 
 #[test]

@@ -220,7 +220,10 @@ fn keys_that_need_a_pod_say_where_one_is_selected() {
     let mut model = fleet(options());
     for key in ["l", "R", "D"] {
         assert_eq!(type_in(&mut model, key), []);
-        assert!(model.notice.as_ref().unwrap().text.contains("press Enter to open a node"), "{key}");
+        assert!(
+            model.notice.as_ref().unwrap().text.contains("press Enter to open the selected one"),
+            "{key}"
+        );
     }
     assert_eq!(model.view(), View::Fleet);
 }

@@ -299,7 +299,7 @@ fn the_keys_of_the_configuration_are_those_of_the_sentences_too() {
     assert!(text(&model).contains("[F5 k] scroll  [F6] back"), "{}", text(&model));
     press(&mut model, KeyCode::F(7));
     type_in(&mut model, "l");
-    assert!(text(&model).contains("press F8 to open a node"), "{}", text(&model));
+    assert!(text(&model).contains("press F8 to open the selected one"), "{}", text(&model));
     press(&mut model, KeyCode::Char('?'));
     assert!(text(&model).contains("help  [F5 k] scroll  [F7] close"), "{}", text(&model));
     press(&mut model, KeyCode::F(7));

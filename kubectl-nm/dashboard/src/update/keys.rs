@@ -36,8 +36,9 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
     }
     if !entry.views.contains(&model.view()) {
         if model.open.is_none() {
-            let open = model.options.config.keys.shortest(Action::Open);
-            model.notify(format!("press {open} to open a node: {}", entry.help));
+            let keys = &model.options.config.keys;
+            let (open, key) = (keys.shortest(Action::Open), keys.shortest(action));
+            model.notify(format!("{key} is a key of an open node: press {open} to open the selected one"));
         }
         return None;
     }

@@ -114,7 +114,11 @@ pub(crate) fn detail(row: &PodRow, now: Timestamp) -> String {
         (Some(PodState::Blocked), Some((reason, facts)), _) => {
             let short = in_short(&row.id.namespace, reason, facts, message);
             // The status has the latest count once a minute.
-            if *attempts > 0 { format!("{short} (refused {attempts}+x)") } else { short }
+            match attempts {
+                ..=0 => short,
+                1 => format!("{short} (refused at least once)"),
+                several => format!("{short} (refused at least {several} times)"),
+            }
         }
         (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
             left if left >= 0 => format!("{} of the grace period left", age(left)),

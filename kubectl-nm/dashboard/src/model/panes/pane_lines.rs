@@ -1,6 +1,7 @@
 //! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
 use nm_core::args::duration::age;
+use nm_core::explain::cause::capitalized;
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
 use nm_core::maintenance::{blocked_pods, status};
@@ -91,7 +92,10 @@ impl Model {
             // What to do comes before what may scroll.
             let has_command = !remedy.command.is_empty();
             let end = if has_command { ':' } else { '.' };
-            let mut first = vec![(format!("{why}."), LineKind::Bad)];
+            // The line above has the name already.
+            let named = lines.first().and_then(|(name, _)| why.strip_prefix(name)?.strip_prefix(": "));
+            let mut first =
+                vec![(format!("{}.", named.map_or_else(|| why.clone(), capitalized)), LineKind::Bad)];
             // What passes may need nothing.
             let needs_something = !remedy.advice.is_empty();
             first.extend(needs_something.then(|| (format!("{}{end}", remedy.advice), LineKind::Plain)));
