@@ -246,17 +246,20 @@ async fn volume(cluster: &Cluster, claim: &PodReference) -> Option<PersistentVol
 }
 
 /// Whether the scheduler finds no node for a pod.
-pub(super) fn is_unschedulable(pod: &Pod) -> bool {
+fn is_unschedulable(pod: &Pod) -> bool {
     matches!(Obstacle::of(pod, &[], Timestamp::UNIX_EPOCH), Some(Obstacle::Unschedulable(_)))
 }
 
-/// Whether a pod fits no node, or whether it matters if another one would; or whether the node of a pod may be off, as the pod
-/// should have terminated by now.
+/// Whether a pod depends on what nodes show, or whether it matters if another node would suit one.
 fn needs_nodes(facts: &ClusterFacts, now: Timestamp) -> bool {
     let mut budgets = facts.budgets.values().filter_map(|guarded| guarded.budget.as_ref().ok()?.as_ref());
-    let is_overdue =
-        |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().is_some_and(|deadline| deadline.0 < now);
-    facts.pods().any(|pod| is_unschedulable(pod) || is_overdue(pod)) || budgets.any(is_unsatisfiable)
+    facts.pods().any(|pod| depends_on_nodes(pod, now)) || budgets.any(is_unsatisfiable)
+}
+
+/// Whether a pod fits no node, or whether its node may be off, as the pod should have terminated by now.
+pub(super) fn depends_on_nodes(pod: &Pod, now: Timestamp) -> bool {
+    let is_overdue = || pod.metadata.deletion_timestamp.as_ref().is_some_and(|deadline| deadline.0 < now);
+    is_unschedulable(pod) || is_overdue()
 }
 
 /// Whether a budget that has pods can never allow an eviction.

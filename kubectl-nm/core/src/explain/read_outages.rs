@@ -22,7 +22,7 @@ use crate::explain::cluster_facts::{
 use crate::explain::obstacle::PodWarning;
 use crate::explain::outage::Unready;
 use crate::explain::preemption;
-use crate::explain::read_facts::{is_unschedulable, read_nodes};
+use crate::explain::read_facts::{depends_on_nodes, read_nodes};
 use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, kept_by_roll, node, pods_gone, status};
@@ -69,8 +69,8 @@ pub async fn add<'a>(
 ) {
     let Seen { drained, stopped, is_complete } = add_lacking(facts, explained, true, cluster).await;
     add_warnings(facts, cluster).await;
-    let is_unscheduled = |outage: &Outage| outage.pods.iter().any(|read| is_unschedulable(&read.pod));
-    let are_nodes_needed = facts.outages_and_lacking().any(is_unscheduled);
+    let depends = |outage: &Outage| outage.pods.iter().any(|read| depends_on_nodes(&read.pod, now));
+    let are_nodes_needed = facts.outages_and_lacking().any(depends);
     if are_nodes_needed {
         read_nodes(cluster, facts).await;
     }

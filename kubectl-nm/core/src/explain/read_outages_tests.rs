@@ -147,6 +147,39 @@ async fn too_many_pods_are_a_gap_only_where_a_workload_is_down() {
 }
 
 #[tokio::test]
+async fn the_nodes_are_read_if_a_replacement_should_have_terminated_by_now() {
+    let is_silent = async |grace_ends: &str| {
+        let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
+            "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "db-0", "uid": "u"},
+            "lastTimestamp": "2026-01-02T03:04:10Z"}]);
+        let db = json!({"metadata": {"name": "db", "namespace": "shop"}, "spec": {"replicas": 1},
+            "status": {"replicas": 1, "readyReplicas": 0}});
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "o", "controller": true}]);
+        let replacement = json!({"metadata": {"namespace": "shop", "name": "db-0", "uid": "v", "ownerReferences": owner,
+            "deletionTimestamp": grace_ends}, "spec": {"nodeName": "n3"}});
+        let off = json!({"metadata": {"name": "n3"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/events" => list_of(&killing, ""),
+            "/apis/apps/v1/namespaces/shop/statefulsets" => list_of(&json!([db]), ""),
+            "/api/v1/namespaces/shop/pods" => list_of(&json!([replacement]), ""),
+            "/api/v1/nodes" => list_of(&json!([off]), ""),
+            _ => list_of(&json!([]), ""),
+        });
+        let mut status = running(1, &[]);
+        status["podCounts"] = json!({"gone": 1});
+        status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let mut facts = ClusterFacts::default();
+        let now = "2026-01-02T03:05:00Z".parse().unwrap();
+        Box::pin(add(&mut facts, [&with_status("n1", status)], &cluster, now)).await;
+        assert_eq!(facts.outages["n1"].len(), 1);
+        facts.is_silent("n3")
+    };
+    assert!(is_silent("2026-01-02T03:04:50Z").await, "nobody confirms that it has terminated");
+    assert!(!is_silent("2026-01-02T03:05:30Z").await, "it has time left");
+}
+
+#[tokio::test]
 async fn jobs_that_were_not_read_are_a_gap_where_a_drain_evicted_pods_of_jobs() {
     let gaps = async |jobs: (u16, Value), of_jobs: i32| {
         let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
