@@ -121,9 +121,11 @@ async fn a_watch_goes_on_with_a_new_token_when_the_server_refuses_the_old_one() 
     let watches = Target::any().verb("watch").resource("nodemaintenances");
     let refused = Action::Fail(Failure::Unauthorized, Moment::BeforeEffect);
     sandbox.faults().add(Rule::new(watches.clone(), refused).when(When::First(1)));
-    sandbox.faults().end_watches(&watches, 0);
+    assert_eq!(sandbox.faults().end_watches(&watches, 0), 1);
     start(&cluster, &nodes[1], &nodes[1]).await;
     until_line(&mut watch, &nodes[1]).await;
+    let has_new_token = |entry: &Entry| is_watch(entry) && entry.user == "renewed";
+    until_requests(sandbox, 1, "the plugin watches with the new token", has_new_token).await;
     assert_eq!(login.starts(), 2);
 }
 
