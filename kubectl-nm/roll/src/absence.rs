@@ -36,6 +36,11 @@ pub enum Departure {
     NodeDeleted,
 }
 
+/// Whether a node is one of these.
+pub(crate) fn is_absent(node: &str, absent: &[AbsentNode]) -> bool {
+    absent.iter().any(|other| other.node() == node)
+}
+
 impl Departure {
     /// The reason in words, for messages.
     pub fn words(self) -> &'static str {

@@ -4,6 +4,7 @@
 use nm_core::args::duration::TimeStyle;
 use nm_core::maintenance::State;
 
+use crate::absence::is_absent;
 use crate::gates::{has_rebooted, is_ready, problem};
 use crate::observed::{NodeView, Observed};
 use crate::record::{Halt, HaltCause, Health, Roll, RollNode, RollRecord, Step};
@@ -43,8 +44,7 @@ impl ByNow {
     /// That the node that halted a roll is not part of it any more.
     pub fn of_departed(roll: &Roll, record: &RollRecord) -> Option<Self> {
         let node = record.halt.as_ref().map(|halt| halt.node.as_str()).filter(|node| !node.is_empty())?;
-        let is_absent = record.absent.iter().any(|absent| absent.node() == node);
-        (roll.node(node).is_none() && !is_absent).then_some(Self::Left)
+        (roll.node(node).is_none() && !is_absent(node, &record.absent)).then_some(Self::Left)
     }
 
     /// None if the node did not halt the roll, if the cause stands, or if that is not known.

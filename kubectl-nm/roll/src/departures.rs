@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nm_core::maintenance::status;
 
-use crate::absence::{AbsentNode, Departure, KnownMaintenance, LeftNode, has_lost_node};
+use crate::absence::{AbsentNode, Departure, KnownMaintenance, LeftNode, has_lost_node, is_absent};
 use crate::observed::Observed;
 use crate::record::{Roll, RollNode, RollRecord, SETTINGS, STATE, Step};
 
@@ -87,7 +87,7 @@ fn is_accounted_for(record: &RollRecord, name: &str) -> bool {
     is(&record.released)
         || is(&record.skipped)
         || record.left.iter().any(|left| left.node == name)
-        || record.absent.iter().any(|absent| absent.node() == name)
+        || is_absent(name, &record.absent)
 }
 
 /// The roll with its absent nodes in their places.
@@ -95,9 +95,8 @@ fn with_absent<'a>(roll: &'a Roll, next: &RollRecord) -> Cow<'a, Roll> {
     if next.absent.is_empty() {
         return Cow::Borrowed(roll);
     }
-    let is_absent = |name: &str| next.absent.iter().any(|absent| absent.node() == name);
     let mut whole = roll.clone();
-    whole.nodes.retain(|node| !is_absent(node.node()));
+    whole.nodes.retain(|node| !is_absent(node.node(), &next.absent));
     whole.nodes.extend(next.absent.iter().filter_map(of_absent));
     whole.nodes.sort_by_key(|node| node.record.position);
     Cow::Owned(whole)

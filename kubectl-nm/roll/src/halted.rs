@@ -15,7 +15,7 @@ use crate::by_now::ByNow;
 use crate::job;
 use crate::observed::{NodeView, Observed};
 use crate::record::{ActionState, Halt, HaltCause, Health, ProbedHealth, Roll, RollNode, roll_name};
-use crate::skip::{Skip, can_skip};
+use crate::skip;
 use crate::unfinished::{UnfinishedNode, again_sentences, unfinished};
 
 /// A roll that has halted.
@@ -93,9 +93,7 @@ impl HaltedRoll {
         let by_now = by_now.or_else(|| ByNow::of_departed(roll?, &record));
         let node = halt.node.as_str();
         let skip = match roll {
-            Some(roll) => {
-                can_skip(node, roll, &record).then(|| Skip::of(node, roll, &record, false).consequence())
-            }
+            Some(roll) => skip::consequence(node, roll, &record),
             // Whether the node has started is not known.
             None => (!node.is_empty()).then_some(""),
         };

@@ -3,6 +3,7 @@
 use nm_core::maintenance::status;
 use nm_core::terminal::text::Line;
 
+use crate::absence::is_absent;
 use crate::record::{ActionState, Roll, RollNode, RollRecord, Step};
 
 /// What a skip does with a node.
@@ -41,8 +42,8 @@ impl<'a> Skip<'a> {
         Self { node, effect }
     }
 
-    /// What it means for the node, after an offer to continue without it; empty if nothing changes for the node.
-    pub fn consequence(&self) -> &'static str {
+    /// What it means for the node; empty if nothing changes for it.
+    fn consequence(&self) -> &'static str {
         match self.effect {
             Effect::Absent | Effect::InService => "",
             Effect::Planned => ", which stays in service",
@@ -84,8 +85,14 @@ pub fn is_untouched(node: &RollNode) -> bool {
 
 /// Whether a node can be skipped: the roll is not done with it, even if it does not exist now.
 pub fn can_skip(node: &str, roll: &Roll, record: &RollRecord) -> bool {
-    let is_absent = record.absent.iter().any(|absent| absent.node() == node);
-    is_absent || (roll.node(node).is_some() && !record.released.iter().any(|released| released == node))
+    is_absent(node, &record.absent)
+        || (roll.node(node).is_some() && !record.released.iter().any(|released| released == node))
+}
+
+/// What a skip means for a node, after an offer to continue without it; none if the node cannot be skipped.
+pub fn consequence(node: &str, roll: &Roll, record: &RollRecord) -> Option<&'static str> {
+    // Whether a program runs what is under way there makes no difference.
+    can_skip(node, roll, record).then(|| Skip::of(node, roll, record, false).consequence())
 }
 
 /// The record of a roll once these nodes are skipped.

@@ -1,7 +1,7 @@
 //! A cause as people see it.
 
 use jiff::Timestamp;
-use nm_shared::BlockReason;
+use nm_shared::{BlockReason, PodReference};
 
 use crate::explain::cluster_facts::Unseen;
 use crate::explain::first_cause::FirstCause;
@@ -97,6 +97,11 @@ impl Cause {
     }
 
     /// A cause of which only these times are known.
+    /// Whether it is why a pod does not leave; a pod that stays has no such cause.
+    pub fn keeps(&self, pod: &PodReference) -> bool {
+        self.outlook != Outlook::Stays && self.pods.contains(&pod.to_string())
+    }
+
     pub(super) fn of_times(times: impl IntoIterator<Item = Timestamp>) -> Self {
         let mut cause = Self::default();
         cause.add_times(times);

@@ -135,8 +135,7 @@ pub fn of_pod(
     now: Timestamp,
 ) -> Option<Cause> {
     let causes = causes_with(maintenance, ToldAlone(Some(pod)), reconcilers, facts, kubectl, now);
-    let name = pod.to_string();
-    causes.into_iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&name))
+    causes.into_iter().find(|cause| cause.keeps(pod))
 }
 
 /// The first cause that concerns the maintenance as a whole, which comes before those of its pods.

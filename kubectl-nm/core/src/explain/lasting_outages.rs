@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nm_shared::NodeMaintenance;
 use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
@@ -14,6 +14,9 @@ use crate::explain::bounded_requests::MAX_CONCURRENT;
 use crate::explain::cluster_facts::{ClusterFacts, Outage, OutageGap, Unseen, Workload};
 use crate::explain::read_outages::{add_seen, down_in};
 use crate::maintenance::{State, node, pods_gone, status, uid};
+
+/// A workload whose last pod has left counts as down once its replacement has had its usual time.
+pub const SETTLED: SignedDuration = USUAL_REPLACEMENT.saturating_add(SignedDuration::from_secs(1));
 
 /// A maintenance, and the workloads that were down when they were last read: `shop/deploy/web`.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use futures::{Stream, stream};
 use nm_shared::NodeMaintenance;
-use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 use tokio::time::{Instant, sleep};
 
 use crate::client::cluster::Cluster;
-use crate::explain::lasting_outages::{self, KnownOutages, may_have, still_down};
+use crate::explain::lasting_outages::{self, KnownOutages, SETTLED, may_have, still_down};
 use crate::maintenance::{node, pods_gone, status, uid};
 use crate::watch::outage_change::OutageChange;
 
@@ -25,9 +24,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time between two reads, at least.
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A workload whose last pod has left counts as down once its replacement has had its usual time.
-const SETTLED: Duration = USUAL_REPLACEMENT.unsigned_abs().saturating_add(Duration::from_secs(1));
 
 /// While pods keep leaving a node, there is a read after this time.
 const LONG_DRAIN: Duration = Duration::from_secs(300);
@@ -75,7 +71,7 @@ impl LeftNode {
     }
 
     fn is_settled(&self, now: Instant) -> bool {
-        now.duration_since(self.changed) >= SETTLED
+        now.duration_since(self.changed) >= SETTLED.unsigned_abs()
     }
 }
 

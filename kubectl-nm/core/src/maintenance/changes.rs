@@ -115,6 +115,10 @@ pub(super) fn count_deleted(before: &NodeMaintenance, now: &NodeMaintenance) -> 
 
 /// Those of them that the earlier version lists: refused for as long as that takes, and neither blocked nor waiting any more.
 fn deleted(before: &NodeMaintenance, now: &NodeMaintenance) -> Vec<PodReference> {
+    let count = count_deleted(before, now);
+    if count == 0 {
+        return Vec::new();
+    }
     let after = now.spec.drain.as_ref().map_or(0, |drain| drain.delete_after_seconds);
     let until = status(now).last_update.as_ref().map_or(Timestamp::MAX, |update| update.0);
     let is_due = |since: &Time| until.duration_since(since.0) >= SignedDuration::from_secs(after);
@@ -124,7 +128,7 @@ fn deleted(before: &NodeMaintenance, now: &NodeMaintenance) -> Vec<PodReference>
     let turns = turns.filter(|(_, pod)| pod.reason == WaitReason::BudgetTurn && is_due(&pod.since));
     let listed = refused.map(|(pod, _)| pod).chain(turns.map(|(pod, _)| pod));
     let is_left = |pod: &PodReference| !are_blocked.contains_key(pod) && !are_waiting.contains_key(pod);
-    listed.filter(is_left).take(count_deleted(before, now)).collect()
+    listed.filter(is_left).take(count).collect()
 }
 
 /// The changes of the pods that are listed now and were not before, or not the same.

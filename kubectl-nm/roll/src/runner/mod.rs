@@ -38,7 +38,7 @@ use crate::job;
 use crate::observed::Observed;
 use crate::record::{ActionState, DisturbedObject, Halt, NodeRecord, Roll, RollRecord, Step};
 use crate::settings::RollSettings;
-use crate::skip::{Skip, can_skip};
+use crate::skip;
 use crate::store;
 use crate::unfinished::{UnfinishedNode, unfinished};
 use crate::view::{RollInput, RollReporter, RollView};
@@ -341,8 +341,7 @@ impl<'a> RollRunner<'a> {
 
     /// What a skip means for a node; none if the node cannot be skipped, or if the roll cannot be read.
     pub fn skip_consequence(&self, node: &str) -> Option<&'static str> {
-        let roll = self.roll().ok().flatten()?;
-        can_skip(node, &roll, &self.record).then(|| Skip::of(node, &roll, &self.record, false).consequence())
+        skip::consequence(node, &self.roll().ok().flatten()?, &self.record)
     }
 
     /// Whether another program can continue the roll: it finds it in its maintenances, which may all be gone with their nodes. True if

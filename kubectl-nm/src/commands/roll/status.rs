@@ -31,7 +31,7 @@ use nm_roll::in_cluster::starting::starting_jobs;
 use nm_roll::job;
 use nm_roll::observed::{NodeView, Observed};
 use nm_roll::record::{ProbedHealth, Roll, RollNode, RollRecord, Step, roll_name, roll_names};
-use nm_roll::skip::{Skip, can_skip};
+use nm_roll::skip;
 use nm_roll::unfinished::{return_hint, run_again, runs_unless_rebooted, unfinished};
 use nm_roll::window::{WindowState, Windows};
 use nm_shared::NodeMaintenance;
@@ -361,10 +361,9 @@ fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<()
         };
         let unless_rebooted =
             runs_unless_rebooted(&left).map(|again| format!("; {again}")).unwrap_or_default();
-        let skip = status.off.as_ref().filter(|node| can_skip(node, roll, record)).map(|node| {
-            let becomes = Skip::of(node, roll, record, *is_run).consequence();
-            format!("; with --skip {node}, without that node{becomes}")
-        });
+        let becomes =
+            status.off.as_ref().and_then(|node| Some((node, skip::consequence(node, roll, record)?)));
+        let skip = becomes.map(|(node, becomes)| format!("; with --skip {node}, without that node{becomes}"));
         let skip = skip.unwrap_or_default();
         let begun = roll.nodes.iter().filter(|node| node.is_worked_on() && !node.is_leaving());
         let begun: Vec<&str> = begun.map(RollNode::node).collect();

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use nm_core::explain::lasting_outages::SeenOutages;
+use nm_core::explain::lasting_outages::{SETTLED, SeenOutages};
 use nm_core::maintenance::{pods_gone, status, uid};
 use nm_shared::NodeMaintenance;
-use nm_shared::forecast::outage::USUAL_REPLACEMENT;
 
 /// How often there is a read at most, whichever nodes pods leave.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
@@ -17,9 +16,6 @@ const REREAD_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// A read of any other node is repeated after this time: it takes several requests.
 const QUIET_AFTER: SignedDuration = SignedDuration::from_mins(5);
-
-/// A workload whose last pod has left counts as down once its replacement has had its usual time.
-const SETTLED: SignedDuration = USUAL_REPLACEMENT.saturating_add(SignedDuration::from_secs(1));
 
 /// After the last pod has left, its replacement may take so long to become Ready, or to fail.
 const LATELY: SignedDuration = SignedDuration::from_mins(5);

@@ -105,8 +105,8 @@ impl FirstCauses {
         let (Some(maintenance), Some(facts)) = (maintenance, &self.facts) else { return };
         let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
         for pod in pods {
-            let is_shared = self.among_all(pod).is_some_and(|cause| cause.pods.len() > 1);
-            if is_shared && !self.alone.contains_key(pod) {
+            let is_shared = || self.among_all(pod).is_some_and(|cause| cause.pods.len() > 1);
+            if !self.alone.contains_key(pod) && is_shared() {
                 let cause = explanation::of_pod(pod, maintenance, &reconcilers, facts, kubectl, now);
                 self.alone.extend(cause.map(|cause| (pod.clone(), cause)));
             }
@@ -120,8 +120,7 @@ impl FirstCauses {
     }
 
     fn among_all(&self, pod: &PodReference) -> Option<&Cause> {
-        let name = pod.to_string();
-        self.causes.iter().find(|cause| cause.outlook != Outlook::Stays && cause.pods.contains(&name))
+        self.causes.iter().find(|cause| cause.keeps(pod))
     }
 
     /// What keeps a drain from continuing by itself: the cause of the whole maintenance, which comes first.
