@@ -60,6 +60,7 @@ struct Shelf {
 #[derive(Default)]
 struct State {
     current: Option<Arc<Current>>,
+    /// The renewal that is under way. It takes itself away, because those who wait for it may give up.
     renewal: Option<Shared<BoxFuture<'static, Renewed>>>,
     /// How many credentials in a row the server has refused, and when the next ones may be issued because of that.
     refusals: u32,
@@ -132,8 +133,7 @@ impl Credentials {
                 Some(newer) if !Arc::ptr_eq(newer, refused) => return Ok(Some(newer.clone())),
                 _ => {}
             }
-            let is_under_way = state.renewal.as_ref().is_some_and(|renewal| renewal.peek().is_none());
-            if !is_under_way {
+            if state.renewal.is_none() {
                 if state.refused_until.is_some_and(|until| Instant::now() < until) {
                     return Ok(None);
                 }
@@ -158,7 +158,7 @@ impl Credentials {
 
     /// The renewal that is under way, or one that begins. It goes on if the requests that wait for it give up.
     fn renewal(&self, state: &mut State) -> Shared<BoxFuture<'static, Renewed>> {
-        if let Some(renewal) = state.renewal.as_ref().filter(|renewal| renewal.peek().is_none()) {
+        if let Some(renewal) = &state.renewal {
             return renewal.clone();
         }
         let issuing = tokio::spawn(self.clone().renew());
@@ -175,6 +175,7 @@ impl Credentials {
         let user = lock(&self.0.user).clone();
         let issued = self.0.issue(&user).await.map(Arc::new).map_err(Arc::new);
         let mut state = lock(&self.0.state);
+        state.renewal = None;
         let now = Timestamp::now();
         match (&issued, &state.current) {
             (Ok(current), _) => state.current = Some(current.clone()),

@@ -107,6 +107,21 @@ async fn a_request_that_gives_up_does_not_end_the_program() {
 }
 
 #[tokio::test]
+async fn credentials_of_a_request_that_gave_up_are_renewed_when_they_are_refused() {
+    let program = Program::new(r#"{"token": "t1"}"#);
+    let credentials = program.credentials();
+    assert!(credentials.current().now_or_never().is_none());
+    while lock(&credentials.0.state).current.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let refused = credentials.current().await.unwrap();
+    program.issues(r#"{"token": "t2"}"#);
+    let renewed =
+        credentials.after_refusal(&refused).await.unwrap().expect("the program issues another token");
+    assert_eq!((token(&renewed), program.starts()), ("t2", 2));
+}
+
+#[tokio::test]
 async fn a_program_is_started_again_when_its_token_is_about_to_expire() {
     let program = Program::new(&valid_for("t1", 3600));
     let credentials = program.credentials();
