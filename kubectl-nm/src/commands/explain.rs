@@ -21,7 +21,7 @@ use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
 use nm_core::leader::{Leadership, Reconcilers};
 use nm_core::maintenance::roll::RollRunners;
-use nm_core::maintenance::{self, State, name_unless_node, node, roll_name, status};
+use nm_core::maintenance::{self, State, hold, name_unless_node, node, pending_pods, roll_name, status};
 use nm_core::terminal::command_context::confirmed;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted, first_names};
@@ -149,7 +149,13 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
 
 /// Whether it matters what the cluster shows of a maintenance that is explained with all others.
 fn needs_facts(object: &NodeMaintenance, now: Timestamp) -> bool {
-    State::of(object) == State::Stopping || is_kept_by_pods(object, now)
+    State::of(object) == State::Stopping || is_kept_by_pods(object, now) || has_unwatched_pods(object)
+}
+
+/// Whether pods have to leave that nm-reconciler does not evict now, so that the status does not tell if their node is Ready.
+fn has_unwatched_pods(object: &NodeMaintenance) -> bool {
+    let is_evicted = State::of(object) == State::Draining && hold(object).is_none();
+    !is_evicted && !pending_pods(status(object)).is_empty()
 }
 
 /// Whether pods may be why a maintenance makes no progress: they are blocked, or wait for replacements that may be stuck.

@@ -380,6 +380,25 @@ async fn that_a_node_was_deleted_is_known_of_all_maintenances_that_end() {
 }
 
 #[tokio::test]
+async fn of_all_maintenances_paused_ones_of_nodes_that_are_off_are_explained() {
+    let suspended = json!([{"type": "Suspended", "status": "True", "reason": "Paused", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let pods = json!([{"namespace": "shop", "name": "web-1"}]);
+    let paused = with_status(
+        "n1",
+        json!({"phase": "Running", "conditions": suspended, "pendingPods": ["web-1"], "pendingPodsRefs": pods}),
+    );
+    let off = json!({"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown",
+        "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "NodeStatusUnknown", "message": "m"}]}});
+    let said = explained_all(vec![paused], move |path| match path {
+        "/api/v1/nodes/n1" => (200, off.clone()),
+        _ => items(&json!([])),
+    })
+    .await;
+    assert!(said.contains("its kubelet does not report, so its pod cannot terminate."), "{said}");
+}
+
+#[tokio::test]
 async fn what_is_not_known_of_the_workloads_of_several_nodes_is_said_once() {
     let objects = vec![
         drained("n1", &json!({})),
