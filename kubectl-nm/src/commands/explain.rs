@@ -368,7 +368,7 @@ fn explain_one(judged: &Judged<'_>, context: &Context<'_>, out: &mut Output) -> 
         out.data(&Line::default())?;
         out.data(&Line::new(unlisted_words(more)))?;
     }
-    let waits_for_hooks = maintenance::hold(object).is_some_and(|hold| !hold.hooks.is_empty());
+    let waits_for_hooks = hold(object).is_some_and(|hold| !hold.hooks.is_empty());
     // What is not known of workloads is nothing that blocks.
     let is_blocked_by_none = causes.iter().all(|cause| cause.is_outage && cause.passes());
     if !is_blocked && (is_blocked_by_none || State::of(object) == State::Draining) {

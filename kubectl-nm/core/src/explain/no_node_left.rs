@@ -10,7 +10,7 @@ use nm_shared::cluster::volumes::Volumes;
 
 use crate::maintenance::node_in_service::{in_service, ready, recovered};
 
-/// The only nodes that a pod fits are in maintenance, or cordoned.
+/// The only nodes that a pod fits, or would fit if they were Ready, are in maintenance, or cordoned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoNodeLeft {
     /// The nodes in maintenance that it fits.
@@ -19,7 +19,8 @@ pub struct NoNodeLeft {
     pub cordoned: BTreeSet<String>,
     /// Nodes in maintenance that it would fit if other pods did not keep it from them.
     pub excluded: BTreeSet<String>,
-    /// Nodes in maintenance that are not Ready, such as while they reboot, and that it would fit in service.
+    /// Nodes in maintenance that are not Ready, such as while they reboot, and that it would fit in service. If there are some, all
+    /// nodes in maintenance that it fits may be of them.
     pub away: BTreeSet<String>,
     /// Other nodes that are not Ready, and that it would fit if they were.
     pub unready: BTreeSet<String>,
@@ -89,7 +90,17 @@ impl NoNodeLeft {
         }
         let (others, excluded) = (reasons, BTreeSet::new());
         let left = Self { in_maintenance, cordoned, excluded, away, unready, others, selection };
-        (!left.in_maintenance.is_empty()).then_some(left)
+        (!left.returnable().is_empty()).then_some(left)
+    }
+
+    /// The nodes that the pod fits once they are back in service: those that are Ready, or if there are none, those that are not.
+    pub fn returnable(&self) -> &BTreeSet<String> {
+        if self.are_all_off() { &self.away } else { &self.in_maintenance }
+    }
+
+    /// Whether no node in maintenance that the pod fits is Ready.
+    pub fn are_all_off(&self) -> bool {
+        self.in_maintenance.is_empty()
     }
 
     /// Without nodes that other pods keep the pod from, unless that leaves none: then these pods have to leave first.

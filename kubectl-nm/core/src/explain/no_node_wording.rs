@@ -36,7 +36,11 @@ impl Words<'_> {
             format!("{}{which} {be} {what}", first_names(&names))
         };
         let selected = if left.selection.is_some() { left.excluded.clone() } else { BTreeSet::new() };
-        let ours = list(&(&left.in_maintenance | &selected), "in maintenance");
+        let ours = if left.are_all_off() {
+            list(&left.away, "in maintenance and not Ready")
+        } else {
+            list(&(&left.in_maintenance | &selected), "in maintenance")
+        };
         let nodes = if left.cordoned.is_empty() {
             ours
         } else {
@@ -70,17 +74,18 @@ impl Words<'_> {
 
     /// What to do about pods for which no node is left.
     fn for_want_of_a_node(&self, left: &NoNodeLeft) -> (String, Vec<String>) {
-        let ways = self.ways_back(&left.in_maintenance);
+        let ways = self.ways_back(left.returnable());
+        let once = if left.are_all_off() { " once it is Ready again" } else { "" };
         let Some(selection) = &left.selection else {
-            let advice = ways.after(
-                &more_nodes(left),
-                "return one to service",
-                "return one of these nodes to service",
-            );
+            let (single, several) = ("return one to service", "return one of these nodes to service");
+            let advice =
+                ways.after(&more_nodes(left), &format!("{single}{once}"), &format!("{several}{once}"));
             return (advice, ways.commands_after(self.uncordon(left), self));
         };
         let commands = ways.commands(self);
-        let or = ways.words("stop the maintenance", "stop one of the maintenances");
+        let once = if left.are_all_off() { " once the node is Ready again" } else { "" };
+        let (single, several) = ("stop the maintenance", "stop one of the maintenances");
+        let or = ways.words(&format!("{single}{once}"), &format!("{several}{once}"));
         let selector = match selection {
             Selection::NodeSelector(_) => "nodeSelector",
             Selection::NodeAffinity { .. } => "node affinity",
@@ -154,6 +159,7 @@ fn unfit_others(left: &NoNodeLeft) -> String {
     let be = if left.away.len() == 1 { "is" } else { "are" };
     let away: Vec<String> = left.away.iter().cloned().collect();
     let away = match away.as_slice() {
+        _ if left.are_all_off() => String::new(),
         [] => String::new(),
         names => format!("{and} {}{which} {be} in maintenance and not Ready", first_names(names)),
     };

@@ -25,6 +25,7 @@ mod claims;
 mod completing;
 mod many_nodes;
 mod nodes;
+mod nodes_off;
 mod preemption;
 mod recounts;
 mod returning;

@@ -6,9 +6,9 @@ use super::*;
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::{RollRunners, STATE};
 
-const EDIT: &str = "kubectl -n shop edit deploy/web";
+pub(super) const EDIT: &str = "kubectl -n shop edit deploy/web";
 const EDIT_BUDGET: &str = "kubectl -n shop edit pdb web";
-const STOP: &str = "kubectl nm stop n1";
+pub(super) const STOP: &str = "kubectl nm stop n1";
 
 fn hostname(name: &str) -> Value {
     json!({"kubernetes.io/hostname": name})
@@ -30,7 +30,7 @@ fn pinned(pod: Value) -> Value {
 }
 
 #[track_caller]
-fn only(causes: Vec<Cause>) -> Cause {
+pub(super) fn only(causes: Vec<Cause>) -> Cause {
     let [cause] = <[Cause; 1]>::try_from(causes).unwrap();
     cause
 }
@@ -97,42 +97,6 @@ fn a_selector_is_not_blamed_for_nodes_that_it_selects() {
     let advice =
         "Add a node, remove the taint from n2 if it is not needed any more, or return one to service";
     assert_eq!(cause.advice, advice);
-}
-
-#[test]
-fn only_nodes_that_would_take_the_pods_are_to_be_made_ready() {
-    let off = |name: &str, spec: Value| {
-        let off = json!([{"type": "Ready", "status": "Unknown"}]);
-        edited(node(name, spec), "/status/conditions", off)
-    };
-    let gpu = || json!({"taints": [{"key": "gpu", "effect": "NoSchedule"}]});
-    let rebooting =
-        edited(cordoned("n2"), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
-    let forgotten = json!({"taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown",
-        "effect": "NoExecute"}]});
-    for (other, why, advice) in [
-        (rebooting, "n2 is in maintenance and not Ready", "Add a node, or return one to service"),
-        (off("n3", gpu()), "n3 is not Ready", "Add a node, or return one to service"),
-        (
-            off("n3", json!({"unschedulable": true})),
-            "n3 is not Ready",
-            "Add a node, or return one to service",
-        ),
-        (off("n3", json!({})), "n3 is not Ready", "Add a node, make n3 Ready, or return one to service"),
-        (
-            node("n3", forgotten),
-            "n3 has the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-            "Add a node, remove the taint from n3 if it is not needed any more, or return one to service",
-        ),
-    ] {
-        let nodes = vec![cordoned("n1"), other];
-        let in_maintenance = vec!["n1", "n2"];
-        let situation = Situation { nodes, in_maintenance, ..beside(pending("Unschedulable", UNFIT)) };
-        let cause = only(situation.causes());
-        let expected =
-            format!("No node is left for the replacement shop/web-2: n1 is in maintenance; {why}.");
-        assert_eq!((cause.what[1].as_str(), cause.advice.as_str()), (expected.as_str(), advice));
-    }
 }
 
 #[test]
