@@ -253,7 +253,11 @@ fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
     let cause = only(&held);
     assert_eq!(
         cause.what,
-        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+        ["The node is back in service, but a finalizer keeps the object: example.com/audit."]
+    );
+    assert_eq!(
+        cause.advice,
+        "The owner of its finalizer must remove it; remove it yourself only if its owner no longer exists"
     );
     assert_eq!(cause.commands, ["kubectl edit nm n1"]);
 }
@@ -264,7 +268,7 @@ fn blocked_pods_are_no_causes_once_it_stops() {
     held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
     assert_eq!(
         only(&held).what,
-        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+        ["The node is back in service, but a finalizer keeps the object: example.com/audit."]
     );
 }
 

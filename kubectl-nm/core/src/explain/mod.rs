@@ -11,6 +11,7 @@ mod endless_pods;
 mod excluded_nodes;
 pub mod explanation;
 mod failed_jobs;
+mod finalizers;
 pub mod first_cause;
 mod granted;
 pub mod lasting_outages;

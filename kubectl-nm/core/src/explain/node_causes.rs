@@ -15,6 +15,7 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::explain::cause::{Cause, Outlook, capitalized, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::completion;
+use crate::explain::finalizers;
 use crate::explain::remedy::{self, patch_drain};
 use crate::explain::roll_causes::{kept, offer_skip, roll_command};
 use crate::leader::{Leadership, Reconcilers};
@@ -251,11 +252,11 @@ pub(super) fn not_let_go(
     let name = shell_quoted(&name);
     Cause {
         what: vec![format!(
-            "The node is back in service, but finalizers keep the object: {}.",
-            finalizers.join(", ")
+            "The node is back in service, but {}.",
+            finalizers::keep("the object", finalizers)
         )],
         since,
-        advice: remedy::FINALIZERS.to_owned(),
+        advice: finalizers::advice(finalizers.len()).to_owned(),
         commands: vec![format!("{kubectl} edit nm {name}")],
         ..Cause::default()
     }

@@ -7,15 +7,12 @@ use nm_shared::api::names::OUT_OF_SERVICE_TAINT;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant, SurgeFacts, SurgeObstacle};
 
 use crate::explain::deletions;
+use crate::explain::finalizers;
 use crate::explain::owner::{Owner, OwnerKind};
 use crate::explain::recount::quoted_names;
 use crate::explain::surge_causes;
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
-
-/// What to do about finalizers that keep an object.
-pub(super) const FINALIZERS: &str =
-    "The owners of its finalizers must remove them; remove only those whose owners no longer exist";
 
 /// A blocked pod, and what its remedy depends on.
 #[derive(Debug, Clone, Copy)]
@@ -146,10 +143,9 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl_in} delete pod {pod}"),
         ),
         BlockReason::KeepsReturning => keeps_returning(case, &kubectl_in),
-        BlockReason::Finalizers => (
-            FINALIZERS.into(),
-            format!("{kubectl_in} edit pod {pod}"),
-        ),
+        BlockReason::Finalizers => {
+            (finalizers::advice(case.facts.finalizers.len()).into(), format!("{kubectl_in} edit pod {pod}"))
+        }
         BlockReason::NodeNotReady => (
             format!("Make the node Ready. {}", node_is_off()),
             format!("{kubectl} describe node {}", shell_quoted(node)),
@@ -342,8 +338,7 @@ pub(super) fn subject_and_reason(
             Some(format!("{names} {has} emptyDir volumes, and --delete-emptydir-data=false keeps {it}"))
         }
         BlockReason::Finalizers if !facts.finalizers.is_empty() => {
-            let finalizers = facts.finalizers.join(", ");
-            Some(format!("{names} {has} terminated, and finalizers keep {it}: {finalizers}"))
+            Some(format!("{names} {has} terminated, and {}", finalizers::keep(it, &facts.finalizers)))
         }
         BlockReason::NamespaceTerminating => {
             let pods = if pods.len() == 1 { "the pod" } else { "the pods" };

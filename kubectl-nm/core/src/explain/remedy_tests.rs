@@ -141,6 +141,21 @@ fn every_reason_has_a_command_that_can_be_pasted() {
 }
 
 #[test]
+fn one_finalizer_has_one_owner() {
+    let of = |names: &[&str]| {
+        let facts = BlockFacts { finalizers: names.iter().map(ToString::to_string).collect(), ..none() };
+        remedy(&case(BlockReason::Finalizers, &facts, None)).advice
+    };
+    assert!(of(&["a/b"]).starts_with("The owner of its finalizer must remove it;"), "{}", of(&["a/b"]));
+    for several in [of(&["a/b", "c/d"]), of(&[])] {
+        assert!(several.starts_with("The owners of its finalizers must remove them;"), "{several}");
+    }
+    let facts = BlockFacts { finalizers: vec!["a/b".to_owned()], ..none() };
+    let said = subject_and_reason(&["shop/web-0".to_owned()], BlockReason::Finalizers, &facts, "");
+    assert_eq!(said.unwrap(), "shop/web-0 has terminated, and a finalizer keeps it: a/b");
+}
+
+#[test]
 fn the_taint_of_a_node_that_is_off_is_named_with_its_condition() {
     let advice = remedy(&case(BlockReason::NodeNotReady, &none(), None)).advice;
     assert!(advice.contains("node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"), "{advice}");

@@ -91,6 +91,7 @@ fn a_pod_that_only_finalizers_keep_is_not_deleted_again() {
     asked(&mut model, "D", Ok(PodFacts { kept_by, ..facts() }));
     let shown = text(&model);
     assert!(shown.contains("only finalizer example.com/hold keeps"), "{shown}");
+    assert!(shown.contains("the owner of its finalizer"), "{shown}");
     assert!(!shown.contains("Type delete") && !shown.contains("delete pod"), "{shown}");
     type_in(&mut model, "delete");
     assert_eq!(press(&mut model, KeyCode::Enter), []);

@@ -88,7 +88,7 @@ fn a_finalizer_that_blocks_the_return_to_service_comes_before_pods_blocked_earli
     assert!(!object.status.as_ref().unwrap().blocked_pods.is_empty());
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
     let (why, remedy) = model.remedy().unwrap();
-    assert!(why.ends_with("finalizers keep the object: example.com/audit"), "{why}");
+    assert!(why.ends_with("a finalizer keeps the object: example.com/audit"), "{why}");
     assert!(remedy.command.contains("edit nm "), "{remedy:?}");
 }
 

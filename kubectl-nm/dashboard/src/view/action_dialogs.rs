@@ -74,13 +74,14 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         lines.push(problem("The pod is gone, and another pod now has its name."));
     }
     if !facts.kept_by.is_empty() {
-        let (finalizers, keep) =
-            if facts.kept_by.len() == 1 { ("finalizer", "keeps") } else { ("finalizers", "keep") };
+        let (finalizers, keep, removed) = if facts.kept_by.len() == 1 {
+            ("finalizer", "keeps", "the owner of its finalizer must remove it")
+        } else {
+            ("finalizers", "keep", "the owners of its finalizers must remove them")
+        };
         let named = facts.kept_by.join(", ");
         lines.push(problem(format!("It is already being deleted, and only {finalizers} {named} {keep} it.")));
-        lines.push(problem(
-            "Another deletion changes nothing: the owners of its finalizers must remove them.",
-        ));
+        lines.push(problem(format!("Another deletion changes nothing: {removed}.")));
         return lines;
     }
     match &facts.budgets {
