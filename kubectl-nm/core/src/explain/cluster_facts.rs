@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::cluster::resource_quota::FullQuota;
 use nm_shared::cluster::volumes::Volumes;
-use nm_shared::{BlockReason, ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
+use nm_shared::{BlockReason, BlockedPod, ForbiddenAccess, NodeMaintenance, Phase, PodReference, WaitReason};
 
 use crate::explain::deletions;
 use crate::explain::obstacle::PodWarning;
-use crate::explain::owner::Owner;
+use crate::explain::owner::{Owner, owner_of};
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::slow_surge::SlowSurge;
@@ -55,8 +55,8 @@ pub struct ClusterFacts {
     pub rolls: RollRunners,
     /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
     pub roll_jobs: BTreeMap<String, RollJob>,
-    /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning; none if
-    /// one does not exist any more.
+    /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
+    /// their emptyDir data keeps; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods that drains leave to terminate on their own without a time limit, as far as they could be read.
     pub awaited: BTreeMap<PodReference, ReadPod>,
@@ -303,6 +303,12 @@ impl ClusterFacts {
         unready.is_some_and(|unready| unready.message.is_none())
     }
 
+    /// Whether a blocked pod is known to have no controller.
+    pub(super) fn is_bare(&self, pod: &BlockedPod) -> bool {
+        let read = self.replacements.get(&pod.reference()).and_then(|read| read.as_ref().ok()?.as_ref());
+        read.is_some_and(|read| owner_of(&read.pod).is_none())
+    }
+
     /// The pods that budgets count on, those of surges, and those of workloads that are down.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         let guarded = self.budgets.values().filter_map(|guarded| guarded.pods.as_ref().ok()).flatten();
@@ -371,7 +377,8 @@ pub struct FactsToRead {
     pub budgets: BTreeSet<PodReference>,
     /// The nodes of pods that are terminating.
     pub nodes: BTreeSet<String>,
-    /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
+    /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
+    /// their emptyDir data keeps.
     pub replacements: BTreeSet<PodReference>,
     /// Whether some of these pods keep returning: it matters which nodes can take them.
     pub has_returning: bool,
@@ -399,8 +406,8 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
-                if pod.reason == BlockReason::KeepsReturning {
-                    facts.has_returning = true;
+                facts.has_returning |= pod.reason == BlockReason::KeepsReturning;
+                if matches!(pod.reason, BlockReason::KeepsReturning | BlockReason::LocalStorage) {
                     facts.replacements.insert(pod.reference());
                 }
                 if let Some(budget) = &pod.facts.budget {

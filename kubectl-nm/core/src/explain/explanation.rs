@@ -289,7 +289,7 @@ fn of_pods(
 ) -> Vec<Cause> {
     let mut groups: Vec<(CommonGround, Vec<&BlockedPod>)> = Vec::new();
     for pod in status(maintenance).blocked_pods.iter().filter(|pod| !budget_causes::has_chain(pod)) {
-        let blocker = CommonGround::Blocker(pod.reason, blocker(pod));
+        let blocker = CommonGround::Blocker(pod.reason, blocker(pod, facts));
         match groups.iter_mut().find(|(known, _)| *known == blocker) {
             Some((_, pods)) => pods.push(pod),
             None => groups.push((blocker, vec![pod])),
@@ -308,7 +308,7 @@ fn of_pods(
 }
 
 /// What blocks a pod, equal for pods that are blocked alike, in whatever namespaces.
-fn blocker(pod: &BlockedPod) -> String {
+fn blocker(pod: &BlockedPod, read: &ClusterFacts) -> String {
     let facts = &pod.facts;
     let by = match pod.reason {
         BlockReason::AdmissionWebhook | BlockReason::NotMigratable => facts.webhook.clone(),
@@ -320,6 +320,8 @@ fn blocker(pod: &BlockedPod) -> String {
         BlockReason::DisruptionBudget => surge_causes::denied(facts).map(|grant| grant.to_string()),
         // Those that return for another cause have another remedy.
         BlockReason::KeepsReturning => Some(pod.message.clone()),
+        // Those that nothing replaces have another remedy.
+        BlockReason::LocalStorage if read.is_bare(pod) => Some(String::from("no controller")),
         BlockReason::Unmanaged
         | BlockReason::LocalStorage
         | BlockReason::NotEnding
@@ -386,11 +388,10 @@ fn blocking(
     let node = node(maintenance);
     let begin = if State::of(maintenance) == State::Failed { "When the drain failed: " } else { "" };
     let remedy = |pod: &&BlockedPod| {
-        let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
-        remedy_of(
-            &Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts },
-            maintenance,
-        )
+        let (namespace, name, is_bare) = (pod.namespace.as_str(), pod.name.as_str(), facts.is_bare(pod));
+        let (reason, facts) = (pod.reason, &pod.facts);
+        let case = Case { kubectl, node, namespace, name, owner: None, is_bare, reason, facts };
+        remedy_of(&case, maintenance)
     };
     let remedies: Vec<Remedy> = pods.iter().map(remedy).collect();
     let names: Vec<String> = pods.iter().map(|pod| pod.reference().to_string()).collect();

@@ -27,6 +27,8 @@ pub struct Case<'a> {
     pub name: &'a str,
     /// What controls it, if that is known.
     pub owner: Option<&'a Owner>,
+    /// Whether it is known that nothing controls it.
+    pub is_bare: bool,
     /// Why the pod is blocked.
     pub reason: BlockReason,
     /// Details of the reason, such as the budget.
@@ -136,9 +138,14 @@ pub fn remedy(case: &Case<'_>) -> Remedy {
                 .into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),
+        BlockReason::LocalStorage if case.is_bare => (
+            "Delete the pod if you no longer need it or its emptyDir data: no controller replaces it, and a deletion ignores budgets"
+                .into(),
+            format!("{kubectl_in} delete pod {pod}"),
+        ),
         BlockReason::LocalStorage => (
-            "Delete the pod if you no longer need its emptyDir data. A deletion ignores budgets, so wait for its replacement \
-             before you delete another one. Only a controller replaces it, and a Job counts it as failed"
+            "Delete the pod if you no longer need its emptyDir data. A deletion ignores budgets: if a controller replaces the pod, \
+             wait for its replacement before you delete another one. A Job counts it as failed"
                 .into(),
             format!("{kubectl_in} delete pod {pod}"),
         ),

@@ -69,7 +69,16 @@ fn forbidden(user: &str, verb: &str, resource: &str) -> BlockFacts {
 }
 
 fn case<'a>(reason: BlockReason, facts: &'a BlockFacts, owner: Option<&'a Owner>) -> Case<'a> {
-    Case { kubectl: "kubectl", node: "n1", namespace: "shop", name: "cart-0", owner, reason, facts }
+    Case {
+        kubectl: "kubectl",
+        node: "n1",
+        namespace: "shop",
+        name: "cart-0",
+        owner,
+        is_bare: false,
+        reason,
+        facts,
+    }
 }
 
 #[test]

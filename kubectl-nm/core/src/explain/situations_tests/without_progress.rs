@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::explain::cluster_facts::{FactsToRead, ReadPod};
 use crate::leader::Leadership;
 use crate::testing::objects::timed_out;
 
@@ -199,6 +200,40 @@ fn no_pod_is_to_be_deleted_before_the_hook_that_holds_its_drain_is_removed() {
     assert!(free[0].advice.starts_with("Delete the pod if "), "{free:#?}");
     let delayed = drain("Running", balancers);
     assert!(delayed[1].advice.starts_with("Delete the pod if "), "nobody removes a hook: {delayed:#?}");
+}
+
+#[test]
+fn nobody_is_to_wait_for_the_replacement_of_a_pod_without_controller_whose_data_keeps_it() {
+    let blocked = |name: &str| {
+        json!({"namespace": "shop", "name": name, "reason": "LocalStorage", "message": "m", "since": "2026-01-02T03:04:05Z",
+            "attempts": 0})
+    };
+    let pods = [blocked("bare"), blocked("web-0"), blocked("unread")];
+    let object =
+        with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}}));
+    let wanted = FactsToRead::of([&object]);
+    assert!(wanted.replacements.len() == 3 && !wanted.has_returning, "{wanted:?}");
+    let read = |name: PodReference| {
+        let pod = match name.name.as_str() {
+            "unread" => return (name, Err(Unseen::Forbidden("get pods".into()))),
+            "bare" => edited(ready("bare", "n1"), "/metadata/ownerReferences", json!([])),
+            owned => ready(owned, "n1"),
+        };
+        (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
+    };
+    let replacements = wanted.replacements.into_iter().map(read).collect();
+    let causes = explained(&object, &ClusterFacts { replacements, ..ClusterFacts::default() });
+    let [bare, others] = &causes[..] else { panic!("{causes:#?}") };
+    assert_eq!(
+        bare.advice,
+        "Delete the pod if you no longer need it or its emptyDir data: no controller replaces it, and a deletion ignores budgets"
+    );
+    assert_eq!(bare.commands, ["kubectl -n shop delete pod bare"]);
+    assert!(
+        others.advice.contains("if a controller replaces the pod, wait for its replacement"),
+        "{others:#?}"
+    );
+    assert_eq!(others.commands, ["kubectl -n shop delete pod web-0", "kubectl -n shop delete pod unread"]);
 }
 
 #[test]

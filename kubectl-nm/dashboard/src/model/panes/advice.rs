@@ -73,6 +73,7 @@ impl Model {
             namespace: &row.id.namespace,
             name: &row.id.name,
             owner: row.id.owner.as_ref(),
+            is_bare: row.id.owner.is_none() && !row.id.is_named_only(),
             reason: row.progress.reason?,
             facts: row.progress.facts.as_deref()?,
         };
@@ -215,6 +216,7 @@ pub(crate) fn remedy_of_blocked(
         namespace: &pod.namespace,
         name: &pod.name,
         owner: None,
+        is_bare: false,
         reason: pod.reason,
         facts: &pod.facts,
     };
