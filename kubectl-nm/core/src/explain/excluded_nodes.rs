@@ -7,13 +7,16 @@ use k8s_openapi::api::core::v1::{Node, Pod, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use nm_shared::cluster::node;
-use nm_shared::cluster::node_fit::CandidateNode;
+use nm_shared::cluster::node_fit::{self, CandidateNode};
 use nm_shared::cluster::pod::PodPhase;
 use nm_shared::cluster::pod_exclusion::Exclusion;
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::topology_spread::{self, SpreadPods};
+use nm_shared::drain::surge;
 
 use crate::explain::cluster_facts::ClusterFacts;
+use crate::explain::owner::owner_of;
+use crate::explain::unsatisfiable_budget::Apart;
 
 /// The nodes that other pods keep a pod from.
 pub(super) fn excluded_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
@@ -65,6 +68,23 @@ pub(super) fn taken_nodes(pod: &Pod, facts: &ClusterFacts) -> BTreeSet<String> {
     let exclusion = Exclusion::of(pod);
     let is_excluded = |other: &&Pod| other.uid() != pod.uid() && exclusion.excludes(other);
     facts.pods().filter(is_excluded).filter_map(node_of).map(str::to_owned).collect()
+}
+
+/// Whether there is a node in service for each replacement, if no two of `pods` that are of the workload of `pod` may be on one.
+pub(super) fn apart(pod: &Pod, pods: &[Pod], nodes: &[Node], facts: &ClusterFacts) -> Apart {
+    let (accessible, taken) = (facts.volumes.node_selectors(pod), taken_nodes(pod, facts));
+    let in_service = nodes.iter().filter(|node| !facts.in_maintenance.contains(node::name(node)));
+    let fitting: Vec<&Node> =
+        in_service.filter(|node| node_fit::check(pod, &accessible, *node).is_ok()).collect();
+    if !fitting.is_empty() && fitting.iter().all(|node| taken.contains(node::name(node))) {
+        return Apart::AllTaken;
+    }
+    let owner = owner_of(pod);
+    let is_replica = |other: &&Pod| other.metadata.deletion_timestamp.is_none() && owner_of(other) == owner;
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let has_too_few =
+        surge::has_too_few_nodes(count(fitting.len()), count(pods.iter().filter(is_replica).count()));
+    if has_too_few && Exclusion::of(pod).excludes(pod) { Apart::TooFewNodes } else { Apart::Enough }
 }
 
 /// The nodes in maintenance on which the pods that are known, and stay there until the pod is Ready, leave no room for it.

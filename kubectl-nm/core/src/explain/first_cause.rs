@@ -4,23 +4,20 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nm_shared::PodReference;
 use nm_shared::cluster::disruption_budget::Budget;
-use nm_shared::cluster::node;
-use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod::{self, DrainPod, reference_in};
-use nm_shared::cluster::pod_exclusion::Exclusion;
-use nm_shared::drain::surge;
+use nm_shared::drain::returning::is_assigned_by_template;
 
 use crate::explain::cluster_facts::{ClusterFacts, GuardedPods, IncompleteOwner, Unseen};
-use crate::explain::excluded_nodes::{excluded_nodes, taken_nodes};
+use crate::explain::excluded_nodes::{apart, excluded_nodes};
 use crate::explain::no_node_left::{self, NoNodeLeft};
 use crate::explain::obstacle::{Obstacle, PodWarning, has_ended_container, starting_since};
 use crate::explain::owner::{Owner, OwnerKind, owner_of};
 use crate::explain::unsatisfiable_budget::{
-    Apart, NeedsReady, NeverAllows, SurgeGrant, demand, manager, with_one_pod,
+    Apart, NeedsReady, NeverAllows, Replaced, SurgeGrant, demand, manager, with_one_pod,
 };
 
 /// The end of the chain. Equal ends are one cause, whatever the budgets and namespaces.
@@ -148,7 +145,7 @@ pub fn first_causes(
             _ => Vec::new(),
         };
         let kept: Vec<&Pod> = pods.iter().filter(is_kept).collect();
-        ends.push(without_a_node(end, &kept, pods, facts));
+        ends.push(where_replaced(end, &kept, pods, facts));
         return Some(ends);
     }
     if let Err(unseen) = &guarded.pods {
@@ -253,7 +250,7 @@ fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &Cluste
             full_quota: guarded.full_quota.clone().map(Box::new),
             is_surge_set: false,
             with_one_pod: with_one_pod(pods),
-            is_unmanaged: are_unmanaged(),
+            replaced: if are_unmanaged() { Replaced::Nowhere } else { Replaced::Anywhere },
             manager: manager(object, pods),
             are_pods_seen: guarded.pods.is_ok(),
             needs_ready: None,
@@ -281,12 +278,20 @@ fn allows_once_counted(budget: &Budget, pods: &[Pod]) -> bool {
 }
 
 /// The pods of a budget that can never allow an eviction would be replaced first, or one by one, if a node is left for a
-/// replacement.
+/// replacement, and if they do not return to their own.
 ///
 /// The budget may guard pods of several workloads, each with nodes of its own.
-fn without_a_node(mut end: ChainEnd, kept: &[&Pod], pods: &[Pod], facts: &ClusterFacts) -> ChainEnd {
+fn where_replaced(mut end: ChainEnd, kept: &[&Pod], pods: &[Pod], facts: &ClusterFacts) -> ChainEnd {
+    if let FirstCause::NeverAllows(never) = &mut end.cause
+        && !kept.is_empty()
+        && kept.iter().all(|pod| is_assigned_by_template(pod))
+    {
+        (never.replaced, never.surge) = (Replaced::OnSameNode, None);
+        end.subjects.extend(kept.iter().map(|pod| subject(pod)));
+        return end;
+    }
     if let (FirstCause::NeverAllows(never), Some(Ok(nodes))) = (&mut end.cause, &facts.nodes)
-        && !never.is_unmanaged
+        && never.replaced != Replaced::Nowhere
     {
         never.apart = kept.iter().map(|pod| apart(pod, pods, nodes, facts)).min().unwrap_or(Apart::Enough);
         never.surge = never.surge.filter(|_| never.apart == Apart::Enough);
@@ -300,23 +305,6 @@ fn without_a_node(mut end: ChainEnd, kept: &[&Pod], pods: &[Pod], facts: &Cluste
         }
     }
     end
-}
-
-/// Whether there is a node in service for each replacement, if no two of `pods` that are of the workload of `pod` may be on one.
-fn apart(pod: &Pod, pods: &[Pod], nodes: &[Node], facts: &ClusterFacts) -> Apart {
-    let (accessible, taken) = (facts.volumes.node_selectors(pod), taken_nodes(pod, facts));
-    let in_service = nodes.iter().filter(|node| !facts.in_maintenance.contains(node::name(node)));
-    let fitting: Vec<&Node> =
-        in_service.filter(|node| node_fit::check(pod, &accessible, *node).is_ok()).collect();
-    if !fitting.is_empty() && fitting.iter().all(|node| taken.contains(node::name(node))) {
-        return Apart::AllTaken;
-    }
-    let owner = owner_of(pod);
-    let is_replica = |other: &&Pod| other.metadata.deletion_timestamp.is_none() && owner_of(other) == owner;
-    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let has_too_few =
-        surge::has_too_few_nodes(count(fitting.len()), count(pods.iter().filter(is_replica).count()));
-    if has_too_few && Exclusion::of(pod).excludes(pod) { Apart::TooFewNodes } else { Apart::Enough }
 }
 
 /// The pods that replace others and are not Ready, for each reason that does not end by itself.

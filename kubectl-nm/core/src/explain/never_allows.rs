@@ -5,7 +5,7 @@ use crate::explain::cause::{capitalized, continued, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::explain::no_node_wording::{more_nodes, repairs};
-use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, SurgeGrant};
+use crate::explain::unsatisfiable_budget::{Apart, Demand, NeedsReady, NeverAllows, Replaced, SurgeGrant};
 use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::RollStanding;
 use crate::terminal::command_context::{nm_command, shell_quoted};
@@ -94,6 +94,9 @@ impl Words<'_> {
                 passes: false,
             };
         }
+        if never.replaced == Replaced::OnSameNode {
+            return self.assigned(&what);
+        }
         let (advice, commands) = match &never.no_node {
             Some(left) => self.without_a_node(never, left),
             None if !never.with_one_pod.is_empty() => self.only_pods(never),
@@ -123,6 +126,31 @@ impl Words<'_> {
         Told { what: Some(what), advice, commands, passes: false }
     }
 
+    /// As long as their template assigns the pods to the node, their replacements start there too.
+    fn assigned(&self, what: &str) -> Told {
+        let (returns, pods, assigns) = match self.subjects {
+            [_] => ("An evicted pod would return", "the pod", "its pod template assigns it"),
+            _ => ("Evicted pods would return", "the pods", "their pod templates assign them"),
+        };
+        let (keep, stop) = self.keep_own();
+        let (advice, edit) = if self.are_all_of_jobs() {
+            let fixed = "the template of a Job cannot be changed";
+            (format!("{} and keep {pods}: {fixed}", capitalized(&keep)), Vec::new())
+        } else {
+            let remove = format!(
+                "Remove nodeName from the pod template, so that the scheduler chooses a node: the rolling update of a \
+                 Deployment or StatefulSet then moves {pods}, whatever the budget allows"
+            );
+            (format!("{remove}; or {keep} and keep {pods}"), self.edited_owners())
+        };
+        Told {
+            what: Some(format!("{what} {returns}: {assigns} to this node (nodeName).")),
+            advice,
+            commands: edit.into_iter().chain([stop]).collect(),
+            passes: false,
+        }
+    }
+
     /// One pod at a time may be unavailable, or its Deployment replaces it first.
     fn one_of_several(&self, never: &NeverAllows) -> (String, Vec<String>) {
         let (setting, mut commands) = self.changed_budgets(never);
@@ -137,7 +165,7 @@ impl Words<'_> {
                 ", and is missing until its node is back in service: pods on the other nodes keep its replacement away"
             }
         });
-        if never.is_unmanaged {
+        if never.replaced == Replaced::Nowhere {
             advice = format!(
                 "Set {setting}: one of its {} pods may then leave, and no controller replaces it",
                 never.pods
@@ -179,7 +207,7 @@ impl Words<'_> {
             let advice = format!("Let the Deployment replace its only pod before the pod leaves{terms}");
             return (advice, self.surge(never));
         }
-        let cost = if never.is_unmanaged {
+        let cost = if never.replaced == Replaced::Nowhere {
             "no controller replaces the only pod after its eviction"
         } else {
             "the only pod is unavailable from its eviction until its replacement is Ready"

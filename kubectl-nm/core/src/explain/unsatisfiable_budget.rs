@@ -26,8 +26,8 @@ pub struct NeverAllows {
     pub is_surge_set: bool,
     /// Of several workloads, those with one pod.
     pub with_one_pod: BTreeSet<Owner>,
-    /// Whether no controller replaces its pods.
-    pub is_unmanaged: bool,
+    /// Where its pods are replaced after an eviction.
+    pub replaced: Replaced,
     /// What manages it or its pods, if that is no kind of Kubernetes itself: it may allow evictions by itself, once its data is
     /// safe, for example.
     pub manager: Option<Owner>,
@@ -39,6 +39,17 @@ pub struct NeverAllows {
     pub no_node: Option<NoNodeLeft>,
     /// Whether there are nodes for pods that must be on different nodes.
     pub apart: Apart,
+}
+
+/// Where the owners of pods replace them after an eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Replaced {
+    /// On a node that the scheduler chooses.
+    Anywhere,
+    /// On their node, to which their templates assign them.
+    OnSameNode,
+    /// Nowhere, because no controller replaces them.
+    Nowhere,
 }
 
 /// Whether pods that must be on different nodes, or that need a port of the host, have nodes for their replacements.

@@ -51,3 +51,40 @@ fn a_pod_that_no_other_node_can_take_is_not_to_lose_its_toleration_first() {
     );
     assert_eq!(commands, ["kubectl nm stop n2", STAY, EDIT]);
 }
+
+#[test]
+fn no_budget_is_to_be_changed_for_pods_whose_template_assigns_them_to_the_node() {
+    let assigned = |situation: &mut Situation, owner: Option<Value>| {
+        let fields = json!([{"operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+        let pod = edited(situation.pods[0].clone(), "/metadata/managedFields", fields);
+        situation.pods[0] = match owner {
+            Some(owner) => edited(pod, "/metadata/ownerReferences", json!([owner])),
+            None => pod,
+        };
+    };
+    for (spec, value, pods) in [("maxUnavailable", 0, 1), ("maxUnavailable", 0, 3), ("minAvailable", 1, 1)] {
+        let mut situation = Situation { nodes: vec![cordoned("n1")], ..never(spec, json!(value), pods) };
+        assigned(&mut situation, None);
+        let causes = situation.causes();
+        let [cause] = &causes[..] else { panic!("{causes:#?}") };
+        let returns = "An evicted pod would return: its pod template assigns it to this node (nodeName).";
+        assert!(cause.what.iter().any(|what| what.ends_with(returns)), "{cause:#?}");
+        assert_eq!(
+            cause.advice,
+            "Remove nodeName from the pod template, so that the scheduler chooses a node: the rolling update of a Deployment or \
+             StatefulSet then moves the pod, whatever the budget allows; or stop the maintenance and keep the pod"
+        );
+        assert_eq!(cause.commands, ["kubectl -n shop edit deploy/web", "kubectl nm stop n1"]);
+    }
+    let mut of_job = never("minAvailable", json!(1), 1);
+    assigned(
+        &mut of_job,
+        Some(json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true})),
+    );
+    let causes = of_job.causes();
+    assert_eq!(
+        causes[0].advice,
+        "Stop the maintenance and keep the pod: the template of a Job cannot be changed"
+    );
+    assert_eq!(causes[0].commands, ["kubectl nm stop n1"]);
+}
