@@ -39,7 +39,7 @@ const MAX_PODS: usize = 5;
 /// A pod that waits for longer than this may wait for something that is stuck.
 const USUAL_TURN: SignedDuration = SignedDuration::from_secs(10);
 
-/// How many commands of a cause of several nodes are printed.
+/// How many commands of a cause of several nodes are printed, and sentences about what is not known.
 const MAX_COMMANDS: usize = 5;
 
 /// How many sentences of a cause of several nodes are printed.
@@ -245,11 +245,20 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
     for mut common in common {
         out.data(&Line::default())?;
         common.cause.what = common.sentences();
+        let left_out = common.shorten_commands();
         let list = command_for_more(&common.cause.down, context.kubectl);
         common.cause.commands.extend(list.filter(|list| !common.cause.commands.contains(list)));
         print_paragraph(&common.cause, &common.nodes, context.now, out)?;
+        if left_out > 0 {
+            out.wrapped_data(&Line::new(format!("  {}", left_out_words(left_out, "more command"))))?;
+        }
     }
     Ok(is_blocked)
+}
+
+fn left_out_words(count: usize, what: &str) -> String {
+    let (counted, are) = (counted(count, what), if count == 1 { "is" } else { "are" });
+    format!("{counted} {are} left out here: explain the nodes one by one to see more.")
 }
 
 fn unlisted_words(pods: usize) -> String {
@@ -293,8 +302,16 @@ impl CommonCause {
         for (known, more) in [(&mut known.commands, cause.commands), (&mut known.unseen, cause.unseen)] {
             let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
             known.extend(new);
-            known.truncate(MAX_COMMANDS);
         }
+        known.unseen.truncate(MAX_COMMANDS);
+    }
+
+    /// Leaves out all but the first commands of several nodes, and returns how many are left out.
+    fn shorten_commands(&mut self) -> usize {
+        // One more is no longer than to say that there is one.
+        let is_long = self.nodes.len() > 1 && self.cause.commands.len() > MAX_COMMANDS + 1;
+        let most = if is_long { MAX_COMMANDS } else { self.cause.commands.len() };
+        self.cause.commands.drain(most..).len()
     }
 
     /// What it is. A sentence that is not true of all nodes names those that it is about.
@@ -308,11 +325,7 @@ impl CommonCause {
             [_] => self.cause.what.first().cloned(),
             down => Some(are_down(down)),
         };
-        let left_out = (self.left_out > 0).then(|| {
-            let (details, are) =
-                (counted(self.left_out, "more detail"), if self.left_out == 1 { "is" } else { "are" });
-            format!("{details} {are} left out here: explain the nodes one by one to see more.")
-        });
+        let left_out = (self.left_out > 0).then(|| left_out_words(self.left_out, "more detail"));
         is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
     }
 }
