@@ -2,17 +2,18 @@
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nm_shared::PodReference;
 
 use crate::client::cluster::Cluster;
+use crate::client::list_pages::list_pages;
 use crate::explain::bounded_requests::{get, page, within_timeout};
 use crate::explain::cluster_facts::Unseen;
 use crate::explain::obstacle::{Obstacle, PodWarning};
-use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim};
+use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim, RetainedVolume};
 
 /// Of how many pods the events are read, and how many owners, of each budget.
 pub(super) const MAX_DETAILS: usize = 3;
@@ -34,7 +35,16 @@ pub(super) async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarni
         let name = name.or_else(|| volume.ephemeral.as_ref().and_then(|_| of_template()))?;
         Some(PodReference { namespace: namespace.clone(), name })
     });
-    let claims = join_all(claims.take(MAX_DETAILS).map(|claim| pending_claim(cluster, claim))).await;
+    let claims = join_all(claims.take(MAX_DETAILS).map(async |claim| {
+        let pending = pending_claim(cluster, claim).await?;
+        // A claim that is being deleted still has its volume.
+        let retained = match pending.why {
+            NoVolume::Deleted => Vec::new(),
+            _ => retained_volumes(cluster, &pending.claim).await,
+        };
+        Some(PendingClaim { retained, ..pending })
+    }))
+    .await;
     let warning = |claim| PodWarning { claim: Some(claim), ..PodWarning::default() };
     claims.into_iter().flatten().map(warning).collect()
 }
@@ -43,7 +53,7 @@ pub(super) async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarni
 async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<PendingClaim> {
     let found = get::<PersistentVolumeClaim>(cluster, "persistentvolumeclaims", &claim).await.ok()?;
     let Some(found) = found else {
-        return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim });
+        return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim, retained: Vec::new() });
     };
     let is_deleted = found.metadata.deletion_timestamp.is_some();
     let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -52,7 +62,9 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
     }
     let class = found.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
     let class = class.filter(|name| !name.is_empty());
-    let with = |why: NoVolume| Some(PendingClaim { claim: claim.clone(), class: class.clone(), why });
+    let with = |why: NoVolume| {
+        Some(PendingClaim { claim: claim.clone(), class: class.clone(), why, retained: Vec::new() })
+    };
     if is_deleted {
         return with(NoVolume::Deleted);
     }
@@ -79,6 +91,14 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
         }
         _ => with(NoVolume::Failed(message)),
     }
+}
+
+/// The volumes that have the data of a former claim of this name. None without access.
+async fn retained_volumes(cluster: &Cluster, claim: &PodReference) -> Vec<RetainedVolume> {
+    let (volumes, asked): (Api<PersistentVolume>, _) = (Api::all(cluster.client()), "list persistentvolumes");
+    let add = |found: &mut Vec<RetainedVolume>, volume| found.extend(RetainedVolume::of(volume, claim));
+    let listed = list_pages(&volumes, cluster, asked, ListParams::default(), add);
+    within_timeout(asked, listed).await.unwrap_or_default()
 }
 
 /// The warnings about an object, the newest last. None without access, because they only add to what pods show.

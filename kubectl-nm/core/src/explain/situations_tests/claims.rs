@@ -5,8 +5,19 @@ use crate::explain::pending_claim::{NoVolume, PendingClaim};
 use crate::explain::read_facts;
 use crate::testing::fake_server::{cluster, failure};
 
-/// What is read of the claim `data` of the replacement `web-2` and said about it. `class` and `events` are what the cluster has.
+/// What is read of the claim `data` of the replacement `web-2` and said about it. `class` and `events` are what the cluster has. The
+/// user may not list volumes.
 async fn said(claim: Option<Value>, class: Option<Value>, events: Value) -> Option<(String, String)> {
+    with_volumes(claim, class, events, Value::Null).await
+}
+
+/// The same with these volumes.
+async fn with_volumes(
+    claim: Option<Value>,
+    class: Option<Value>,
+    events: Value,
+    volumes: Value,
+) -> Option<(String, String)> {
     let third = edited(
         pending("Unschedulable", UNFIT),
         "/spec/volumes",
@@ -26,6 +37,8 @@ async fn said(claim: Option<Value>, class: Option<Value>, events: Value) -> Opti
         Some("data") => one(&claim, "data"),
         Some("fast") => one(&class, "fast"),
         Some("events") => list(&events),
+        Some("persistentvolumes") if !volumes.is_null() => list(&volumes),
+        Some("persistentvolumes") => failure(403, "Forbidden", "persistentvolumes"),
         Some("nodes") => list(&json!([node("n2", json!({}))])),
         other => failure(404, "NotFound", other.unwrap_or_default()),
     });
@@ -136,11 +149,61 @@ async fn a_claim_that_is_bound_or_waits_for_the_pod_or_is_new_is_not_the_cause()
     }
 }
 
+fn volume(name: &str, phase: &str, claim: &str) -> Value {
+    let claim_ref = json!({"kind": "PersistentVolumeClaim", "namespace": "shop", "name": claim, "uid": "old", "resourceVersion": "7"});
+    json!({"metadata": {"name": name}, "spec": {"claimRef": claim_ref, "persistentVolumeReclaimPolicy": "Retain"},
+        "status": {"phase": phase}})
+}
+
+#[tokio::test]
+async fn a_retained_volume_that_has_the_former_data_of_a_claim_is_offered_to_it_again() {
+    const OLD: &str = "2026-01-02T03:00:00Z";
+    let waits = || claim("Pending", Some("fast"), OLD);
+    let local = || Some(class("kubernetes.io/no-provisioner"));
+    let awaited = event("ExternalProvisioning", "Waiting for csi.example.com.");
+    let one = json!([
+        volume("pv-other", "Released", "else"),
+        volume("pv-used", "Bound", "data"),
+        volume("pv-1", "Released", "data")
+    ]);
+    let rebind = "kubectl patch pv pv-1 --type=json -p '[{\"op\":\"test\",\"path\":\"/spec/claimRef/uid\",\"value\":\"old\"},\
+                  {\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"},{\"op\":\"remove\",\"path\":\"/spec/claimRef/resourceVersion\"}]'";
+    let pvc = "kubectl -n shop describe pvc data";
+    for (class, events) in [(local(), json!([])), (Some(class("csi.example.com")), awaited.clone())] {
+        let (what, commands) = with_volumes(Some(waits()), class, events, one.clone()).await.unwrap();
+        assert!(what.ends_with("; the retained volume pv-1 has its former data."), "{what}");
+        assert_eq!(commands, format!("{pvc}\n{rebind}"));
+    }
+    // Without the claim, a new one may differ from the former one.
+    let (what, commands) = with_volumes(None, None, json!([]), one).await.unwrap();
+    assert_eq!(
+        what,
+        "shop/web-2 is Pending: claim shop/data does not exist; the retained volume pv-1 has its former data."
+    );
+    assert_eq!(commands, "kubectl -n shop get pvc\nkubectl get pv pv-1 -o yaml");
+    // Which of several has the latest data is not known.
+    let several = json!([volume("pv-1", "Released", "data"), volume("pv-2", "Released", "data")]);
+    let (what, commands) = with_volumes(Some(waits()), local(), json!([]), several).await.unwrap();
+    assert!(what.ends_with("; the retained volumes pv-1, pv-2 have its former data."), "{what}");
+    assert_eq!(commands, format!("{pvc}\nkubectl get pv pv-1 pv-2 -o yaml"));
+    // The volume of a class that deletes volumes is about to be deleted.
+    let mut deleted = volume("pv-1", "Released", "data");
+    deleted["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+    let (what, commands) = with_volumes(Some(waits()), local(), json!([]), json!([deleted])).await.unwrap();
+    assert!(!what.contains("pv-1") && !commands.contains("patch"), "{what} {commands}");
+}
+
 #[test]
 fn a_claim_without_a_class_waits_for_a_volume_and_not_for_a_provisioner() {
     let advice = |class: Option<&str>| {
         let claim = PodReference { namespace: "shop".into(), name: "data".into() };
-        PendingClaim { claim, class: class.map(str::to_owned), why: NoVolume::Failed("m".into()) }.advice()
+        PendingClaim {
+            claim,
+            class: class.map(str::to_owned),
+            why: NoVolume::Failed("m".into()),
+            retained: vec![],
+        }
+        .advice()
     };
     assert!(advice(Some("fast")).contains("whether the provisioner of the StorageClass runs"));
     assert!(advice(None).starts_with("Create a PersistentVolume without a StorageClass"), "{}", advice(None));
