@@ -182,12 +182,12 @@ impl Searchable for SimpleRow<'_> {
             FilterField::Namespace => is_match(namespace),
             FilterField::State => is_match(state),
             FilterField::Text => is_match(text),
-            FilterField::Phase | FilterField::Reason | FilterField::Object | FilterField::Workload => false,
+            FilterField::Phase
+            | FilterField::Reason
+            | FilterField::Object
+            | FilterField::Workload
+            | FilterField::Path => false,
         }
-    }
-
-    fn has_node(&self) -> bool {
-        true
     }
 }
 

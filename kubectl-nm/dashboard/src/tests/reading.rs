@@ -260,6 +260,26 @@ fn a_key_or_a_state_that_there_is_not_is_reported_after_it_was_entered() {
 }
 
 #[test]
+fn pods_of_an_open_node_are_found_as_they_are_printed_and_none_is_hidden_by_their_node() {
+    let mut model = node(sized(120, 40));
+    type_in(&mut model, "/shop/cart-0");
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.rows().len(), 1, "{}", text(&model));
+    for filter in ["node:worker-07", "!phase:run"] {
+        let mut model = node(sized(120, 40));
+        let all = model.rows().len();
+        type_in(&mut model, &format!("/{filter}"));
+        press(&mut model, KeyCode::Enter);
+        assert_eq!(model.rows().len(), all, "{filter}");
+        assert!(
+            text(&model).contains(&format!("{} hides no pods", filter.trim_start_matches('!'))),
+            "{}",
+            text(&model)
+        );
+    }
+}
+
+#[test]
 fn a_filter_that_hides_nothing_is_cleared_too() {
     for filter in ["/(/", "ns:"] {
         let mut model = fleet(options());

@@ -161,7 +161,8 @@ fn enter(model: &mut Model) -> Option<Effect> {
 pub(super) fn check_filter(model: &mut Model) {
     let filter = &model.arrangement().filter;
     let problem = filter.problem().map(|problem| format!("not in the filter: {problem}"));
-    let doubt = || filter.doubt(begins_a_state).map(|doubt| doubt.to_string());
+    let is_of_one_node = model.open.as_ref().is_some_and(|open| !open.tree.is_shown);
+    let doubt = || filter.doubt(begins_a_state, is_of_one_node).map(|doubt| doubt.to_string());
     if let Some(problem) = problem.or_else(doubt) {
         model.show_error(problem);
     }

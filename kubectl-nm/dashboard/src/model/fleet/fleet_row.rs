@@ -308,13 +308,9 @@ impl Searchable for FleetRow {
                 is_match(&self.reason) || self.block_reasons.iter().any(|reason| is_match(reason))
             }
             FilterField::Object => is_match(&self.node) || is_match(&self.name) || any(&self.blocking),
-            FilterField::Workload => false,
+            FilterField::Workload | FilterField::Path => false,
             FilterField::Text => is_match(&self.why) || is_match(&self.creator),
         }
-    }
-
-    fn has_node(&self) -> bool {
-        true
     }
 }
 

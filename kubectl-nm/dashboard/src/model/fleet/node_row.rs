@@ -129,14 +129,12 @@ impl Searchable for NodeRow {
             FilterField::Text => {
                 [self.pool(), self.zone(), self.version(), &self.words].into_iter().any(is_match)
             }
-            FilterField::Namespace | FilterField::Phase | FilterField::Reason | FilterField::Workload => {
-                false
-            }
+            FilterField::Namespace
+            | FilterField::Phase
+            | FilterField::Reason
+            | FilterField::Workload
+            | FilterField::Path => false,
         }
-    }
-
-    fn has_node(&self) -> bool {
-        true
     }
 }
 

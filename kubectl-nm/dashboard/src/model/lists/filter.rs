@@ -28,6 +28,8 @@ pub(crate) enum FilterField {
     Object,
     /// The workload, by name and with its kind.
     Workload,
+    /// The name of a pod with its namespace, as it is printed: `shop/cart-0`.
+    Path,
     /// Any other text.
     Text,
 }
@@ -47,8 +49,10 @@ pub(crate) trait Searchable {
     /// Whether one of the texts of a field matches.
     fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool;
 
-    /// Whether the row has a node. Where all rows are of one node, its name does not select among them.
-    fn has_node(&self) -> bool;
+    /// Whether the row has this field. Where all rows are of one node, neither its name nor its phase selects among them.
+    fn has(&self, _field: FilterField) -> bool {
+        true
+    }
 }
 
 /// Whether a workload matches: both `sts/cart` and `cart` name it.
@@ -79,6 +83,8 @@ pub(crate) enum FilterDoubt {
     Key { key: String, word: String },
     #[error("no state begins with {0}")]
     State(String),
+    #[error("{0} hides no pods: all are of this node")]
+    OneNode(String),
 }
 
 impl PartialEq for Filter {
@@ -110,6 +116,14 @@ impl Value {
         match self {
             Self::Word(word) => contains(text.as_bytes(), word.as_bytes()),
             Self::Expression(expression) => expression.is_match(text),
+        }
+    }
+
+    /// Whether it may match more than a namespace or a name, which have no slash.
+    fn may_span_columns(&self) -> bool {
+        match self {
+            Self::Word(word) => word.contains('/'),
+            Self::Expression(_) => true,
         }
     }
 }
@@ -160,13 +174,23 @@ impl Filter {
         self.problem.as_ref()
     }
 
-    /// The first word that is valid but cannot be meant: with a key, or a state, that there is not.
-    pub(crate) fn doubt(&self, begins_a_state: impl Fn(&str) -> bool) -> Option<FilterDoubt> {
+    /// The first word that is valid but cannot be meant: with a key, or a state, that there is not, or with a key that selects
+    /// nothing among the pods of one node.
+    pub(crate) fn doubt(
+        &self,
+        begins_a_state: impl Fn(&str) -> bool,
+        is_of_one_node: bool,
+    ) -> Option<FilterDoubt> {
         let doubt = |word: String| {
             let (_, word) = negated(&word);
             match (keyed(word), word.split_once(':')) {
                 (Some((FilterField::State, state)), _) if !state.starts_with('/') => {
                     (!begins_a_state(state)).then(|| FilterDoubt::State(state.to_owned()))
+                }
+                (Some((FilterField::Node | FilterField::Phase, value)), _)
+                    if is_of_one_node && !value.is_empty() =>
+                {
+                    Some(FilterDoubt::OneNode(word.to_owned()))
                 }
                 (None, Some((key, value))) if !value.is_empty() && is_letters(key) => {
                     Some(FilterDoubt::Key { key: key.to_owned(), word: word.to_owned() })
@@ -190,9 +214,12 @@ impl Term {
     fn matches(&self, row: &impl Searchable) -> bool {
         let is_match = |text: &str| self.value.is_match(text);
         let found = match self.key {
-            Some(FilterField::Node) if !row.has_node() => return true,
+            Some(field) if !row.has(field) => return true,
             Some(field) => row.any(field, &is_match),
-            None => ANYWHERE.into_iter().any(|field| row.any(field, &is_match)),
+            None => {
+                ANYWHERE.into_iter().any(|field| row.any(field, &is_match))
+                    || self.value.may_span_columns() && row.any(FilterField::Path, &is_match)
+            }
         };
         found != self.is_negated
     }
@@ -260,12 +287,8 @@ fn term(word: &str) -> Result<Option<Term>, FilterError> {
         (None, Some(FilterField::State | FilterField::Phase)) => {
             Value::Expression(compiled(&format!("^{}", regex::escape(value)))?)
         }
-        (None, None | Some(FilterField::Reason | FilterField::Text)) if value.is_ascii() => {
-            Value::Word(value.to_owned())
-        }
-        (None, None | Some(FilterField::Reason | FilterField::Text)) => {
-            Value::Expression(compiled(&regex::escape(value))?)
-        }
+        (None, _) if value.is_ascii() => Value::Word(value.to_owned()),
+        (None, _) => Value::Expression(compiled(&regex::escape(value))?),
     };
     Ok(Some(Term { key, is_negated, value }))
 }
@@ -316,12 +339,13 @@ mod tests {
                 FilterField::Reason => any(&["new kernel", "DisruptionBudget"]),
                 FilterField::Object => any(&["cart-0", "cart-guard"]),
                 FilterField::Workload => any_of_workload(Owner::recorded("sts/cart").as_ref(), is_match),
+                FilterField::Path => is_match("shop/cart-0"),
                 FilterField::Text => any(&["cart-0", "sts/cart", "", "The disruption budget cart"]),
             }
         }
 
-        fn has_node(&self) -> bool {
-            self.node.is_some()
+        fn has(&self, field: FilterField) -> bool {
+            !matches!(field, FilterField::Node | FilterField::Phase) || self.node.is_some()
         }
     }
 
@@ -337,6 +361,10 @@ mod tests {
             ("cart", true),
             ("CART budget", true),
             ("nothing", false),
+            ("shop/cart", true),
+            ("SHOP/cart-0", true),
+            ("shop/sts", false),
+            ("/^shop.cart/", true),
             ("ns:shop", true),
             ("ns:sh", true),
             ("namespace:db", true),
@@ -427,9 +455,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_node_match_any_node_filter() {
-        assert!(Filter::new("node:x").matches(&TestRow { node: None }));
-        assert!(Filter::new("!node:x").matches(&TestRow { node: None }));
+    fn rows_without_a_node_match_any_filter_for_nodes() {
+        for filter in ["node:x", "!node:x", "phase:failed", "!phase:failed"] {
+            assert!(Filter::new(filter).matches(&TestRow { node: None }), "{filter}");
+        }
     }
 
     #[test]

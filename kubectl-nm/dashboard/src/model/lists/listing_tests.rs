@@ -16,10 +16,6 @@ impl Searchable for TestRow {
     fn any(&self, field: FilterField, is_match: &dyn Fn(&str) -> bool) -> bool {
         field == FilterField::Text && is_match(&self.0)
     }
-
-    fn has_node(&self) -> bool {
-        false
-    }
 }
 
 impl Row for TestRow {

@@ -142,12 +142,13 @@ impl Searchable for PodRow {
                 let owner = self.id.owner.as_ref().map_or("", Owner::text);
                 is_match(&self.id.name) || is_match(owner) || is_match(&self.progress.message)
             }
+            FilterField::Path => is_match(&format!("{}/{}", self.id.namespace, self.id.name)),
             FilterField::Node | FilterField::Phase => false,
         }
     }
 
-    fn has_node(&self) -> bool {
-        false
+    fn has(&self, field: FilterField) -> bool {
+        !matches!(field, FilterField::Node | FilterField::Phase)
     }
 }
 

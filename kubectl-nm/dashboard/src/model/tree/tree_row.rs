@@ -138,7 +138,12 @@ impl Searchable for TreeRow {
             (FilterField::State, _) => is_match(self.word()),
             (FilterField::Workload, _) => any_of_workload(self.group.name.1.as_ref(), is_match),
             (FilterField::Node, TreeItem::Replacement { replica, .. }) => is_match(&replica.node),
-            (FilterField::Reason | FilterField::Object, TreeItem::Pod(row)) => row.any(field, is_match),
+            (FilterField::Reason | FilterField::Object | FilterField::Path, TreeItem::Pod(row)) => {
+                row.any(field, is_match)
+            }
+            (FilterField::Path, TreeItem::Replacement { replica, .. }) => {
+                is_match(&format!("{}/{}", self.group.name.0, replica.id.name))
+            }
             (FilterField::Object, TreeItem::Replacement { replica, .. }) => is_match(&replica.id.name),
             (FilterField::Text, item) => {
                 let (name, message) = match item {
@@ -151,12 +156,23 @@ impl Searchable for TreeRow {
                 };
                 [name, self.group.text(), message].into_iter().any(is_match)
             }
-            (FilterField::Node | FilterField::Phase | FilterField::Reason | FilterField::Object, _) => false,
+            (
+                FilterField::Node
+                | FilterField::Phase
+                | FilterField::Reason
+                | FilterField::Object
+                | FilterField::Path,
+                _,
+            ) => false,
         }
     }
 
-    fn has_node(&self) -> bool {
-        matches!(self.item, TreeItem::Replacement { .. })
+    fn has(&self, field: FilterField) -> bool {
+        match field {
+            FilterField::Node => matches!(self.item, TreeItem::Replacement { .. }),
+            FilterField::Phase => false,
+            _ => true,
+        }
     }
 }
 
