@@ -91,7 +91,7 @@ impl FirstCause {
     pub(super) fn rank(&self) -> u8 {
         match self {
             // With fewer pods than a budget counts on, another budget allows nothing either: what keeps them comes first.
-            Self::NeverAllows(NeverAllows { needs_ready: Some(_), .. }) => 4,
+            Self::NeverAllows(never) if never.needs_ready.is_some() && !never.only_surges() => 4,
             Self::ItsOwnPods(Obstacle::SilentNode(_)) | Self::OtherPods(Obstacle::SilentNode(_)) => 3,
             // Where no quota has to be raised first, the same helps at once.
             Self::NeverAllows(NeverAllows { full_quota: Some(_), .. }) => 2,

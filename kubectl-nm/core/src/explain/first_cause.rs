@@ -135,11 +135,9 @@ pub fn first_causes(
                 let needed = needs_ready(never.pods, healthy, unready.iter().all(|pod| !pod.is_kept));
                 // Pods that only start are waited for, but the budget blocks them then, too.
                 let are_starting = !unready.is_empty() && unready.iter().all(|pod| pod.obstacle.is_start());
-                // Nobody can make pods of such a node Ready, and a Deployment replaces them all the same.
                 let is_silent = |pod: &UnreadyPod| matches!(pod.obstacle, Obstacle::SilentNode(_));
                 let are_silent = !unready.is_empty() && unready.iter().all(is_silent);
-                let needed = needed.filter(|_| never.surge.is_none() || !are_silent);
-                never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting });
+                never.needs_ready = needed.map(|pods| NeedsReady { pods, are_starting, are_silent });
                 stuck
             }
             _ => Vec::new(),

@@ -39,7 +39,15 @@ impl NeverAllows {
     /// Whether its pods are replaced first without anything that somebody has to do.
     fn is_surged(&self) -> bool {
         let is_granted = self.surge == Some(SurgeGrant::Granted);
-        self.is_surge_set && is_granted && self.needs_ready.is_none() && self.no_node.is_none()
+        let may_surge = self.needs_ready.is_none() || self.only_surges();
+        self.is_surge_set && is_granted && may_surge && self.no_node.is_none()
+    }
+
+    /// Whether no number in the budget helps while its pods are not Ready, and their Deployments replace them all the same.
+    pub(super) fn only_surges(&self) -> bool {
+        self.surge.is_some()
+            && self.no_node.is_none()
+            && self.needs_ready.is_some_and(|needed| needed.are_silent)
     }
 }
 
@@ -100,11 +108,12 @@ impl Words<'_> {
         let (advice, commands) = match &never.no_node {
             Some(left) => self.without_a_node(never, left),
             None if !never.with_one_pod.is_empty() => self.only_pods(never),
+            None if never.pods > 1 && never.only_surges() => self.all_replaced(never),
             None if never.pods > 1 => self.one_of_several(never),
             None => self.only_pod(never),
         };
-        let (what, advice) = match never.needs_ready {
-            Some(NeedsReady { pods: needed, are_starting }) => {
+        let (what, advice) = match never.needs_ready.filter(|_| !never.only_surges()) {
+            Some(NeedsReady { pods: needed, are_starting, .. }) => {
                 let of_them = match needed {
                     all if all == never.pods && all > 1 => "all of them are".to_owned(),
                     1 => "1 of them is".to_owned(),
@@ -179,6 +188,15 @@ impl Words<'_> {
             commands.extend(self.surge(never));
         }
         (advice, commands)
+    }
+
+    /// Its Deployment replaces pods that nobody may be able to make Ready.
+    fn all_replaced(&self, never: &NeverAllows) -> (String, Vec<String>) {
+        let terms = never.surge.map(|grant| self.surge_terms(never, grant)).unwrap_or_default();
+        let advice = format!(
+            "Let the Deployment replace its pods before they leave, which restarts all of them{terms}"
+        );
+        (advice, self.surge(never))
     }
 
     /// Of some of several workloads, an eviction leaves no pod.

@@ -70,6 +70,8 @@ pub struct NeedsReady {
     pub pods: i32,
     /// Whether those that are not Ready are only starting.
     pub are_starting: bool,
+    /// Whether those that are not Ready are all on nodes that do not report: nobody may be able to make them Ready.
+    pub are_silent: bool,
 }
 
 /// Whether nm-reconciler has the permissions for a surge.

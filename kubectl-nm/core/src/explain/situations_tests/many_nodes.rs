@@ -110,6 +110,19 @@ fn a_singleton_of_a_node_that_does_not_report_is_replaced_first_without_waiting_
 }
 
 #[test]
+fn no_other_number_is_advised_for_a_budget_whose_pods_are_all_on_a_node_that_does_not_report() {
+    let are_ready = || container(json!({"running": {}}), json!({"ready": true, "started": true}));
+    let mut situation = never("maxUnavailable", json!(0), 2);
+    situation.pods = ["web-0", "web-1"].map(|name| unready(name, "n1", are_ready())).into();
+    situation.budget["status"]["currentHealthy"] = json!(0);
+    let causes = situation.causes();
+    let never = causes.iter().find(|cause| cause.what.iter().any(|what| what.contains("can never allow")));
+    let never = never.unwrap_or_else(|| panic!("{causes:#?}"));
+    assert!(never.advice.starts_with("Let the Deployment replace its pods before they leave"), "{never:#?}");
+    assert!(never.commands.iter().all(|command| !command.contains("patch pdb")), "{never:#?}");
+}
+
+#[test]
 fn pods_that_do_not_start_on_another_node_name_it() {
     let crashes = |name: &str| edited(crashing(name, "n3", 1, "Error"), "/metadata/uid", json!(name));
     let situation = Situation {
