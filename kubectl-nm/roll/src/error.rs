@@ -299,9 +299,7 @@ impl Failure for RollError {
                 "`kubectl nm roll status` lists the rolls that are left; a roll is gone when its last node is done, and only one \
                  in the cluster leaves a history, for a week",
             ),
-            Self::NotInRoll { .. } => {
-                String::from("`kubectl nm roll status` lists the rolls and their nodes")
-            }
+            Self::NotInRoll { name, .. } => format!("`kubectl nm roll status {name}` shows its nodes"),
             Self::Exists { name, standing } => {
                 format!("{}; --name chooses another name for a new one", of_roll(name, standing.as_ref()))
             }
@@ -366,7 +364,7 @@ impl Failure for RollError {
                 "resume it on a terminal; or `kubectl nm roll abort {name} --return` ends the roll and returns its nodes to service"
             ),
             Self::NeedsComputer("--confirm") => String::from(
-                "run it without --in-cluster, or without --confirm; `kubectl nm roll pause` pauses it",
+                "run it without --in-cluster, or without --confirm; `kubectl nm roll pause NAME` pauses it",
             ),
             Self::NeedsComputer(flag) => format!(
                 "in the cluster, use {} FILE; `kubectl nm roll job-template` prints a Job to start from",
@@ -404,5 +402,24 @@ impl Failure for RollError {
             | Self::ShortRecovery { .. } => Exit::Usage,
             _ => Exit::Error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_for_one_roll_names_it() {
+        let [name, node] = ["kernel", "n9"].map(String::from);
+        let hint = |error: &RollError| error.hint().unwrap_or_default();
+        assert_eq!(
+            hint(&RollError::NotInRoll { name, node }),
+            "`kubectl nm roll status kernel` shows its nodes"
+        );
+        assert_eq!(
+            hint(&RollError::NeedsComputer("--confirm")),
+            "run it without --in-cluster, or without --confirm; `kubectl nm roll pause NAME` pauses it"
+        );
     }
 }

@@ -120,6 +120,7 @@ async fn a_blocked_drain_halts_if_asked_for_and_the_node_can_be_skipped() {
     let unknown =
         plugin(&cluster, &["roll", "resume", "blocked", "--skip", &nodes[2], "--run", "true"]).await;
     assert!(unknown.stderr.contains("is not part of roll \"blocked\""), "{unknown:?}");
+    assert!(unknown.stderr.contains("kubectl nm roll status blocked"), "{unknown:?}");
     workload.delete_budget(&guard(other)).await;
     let mut resumed = RunningRoll::resume(&cluster, "blocked", &["--run", "true", "--skip", node]);
     assert_eq!(resumed.end().await, Some(3), "{:#?}", resumed.lines);

@@ -469,7 +469,7 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         said(""),
         said("While the roll is paused, no further node or action is started, and"),
         said("drains evict no pods. Actions that have started continue."),
-        said("`kubectl nm roll resume` continues a roll that was left."),
+        said("`kubectl nm roll resume NAME` continues a roll that was left."),
         said(""),
         said("! blocked or halted   ? to confirm   ~ under way   < returning"),
         said(". planned"),
