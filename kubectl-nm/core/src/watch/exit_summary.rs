@@ -117,21 +117,24 @@ pub fn dashboard_summary(tracker: &GoalTracker, flags: &str, stale_since: Option
         let stale = Line::default().with(Style::Bad, format!("stale since {since}"));
         lines.push(stale.and(": these are the last known states"));
     }
-    lines.extend(
-        objects
-            .iter()
-            .take(MAX_NODES)
-            .map(|object| Line::new(format!("node/{}: ", node(object))).join(headline(object))),
-    );
-    if objects.len() > MAX_NODES {
-        let rest = objects[MAX_NODES..].iter().copied();
-        lines.push(Line::new(format!("and {} more: ", objects.len() - MAX_NODES)).join(tally(rest)));
-    }
+    lines.extend(states(&objects));
     let nodes = tracker.nodes().iter().fold(String::new(), |nodes, name| nodes + " " + name);
     lines.push(Line::new(format!(
         "hint: maintenances continue; `kubectl nm watch{nodes}{flags}` shows them again, \
          `kubectl nm stop NODE{flags}` stops one"
     )));
+    lines
+}
+
+/// A line for each maintenance, or one that counts the others if there are many.
+pub(crate) fn states(objects: &[&NodeMaintenance]) -> Vec<Line> {
+    let (named, others) = objects.split_at(objects.len().min(MAX_NODES));
+    let state =
+        |object: &&NodeMaintenance| Line::new(format!("node/{}: ", node(object))).join(headline(object));
+    let mut lines: Vec<Line> = named.iter().map(state).collect();
+    if !others.is_empty() {
+        lines.push(Line::new(format!("and {} more: ", others.len())).join(tally(others.iter().copied())));
+    }
     lines
 }
 

@@ -154,6 +154,30 @@ impl GoalTracker {
         self.open.iter().flatten()
     }
 
+    /// The existing maintenances that the watch waits for.
+    pub(crate) fn awaited(&self) -> Vec<&NodeMaintenance> {
+        let is_complete = |object: &NodeMaintenance| match State::of(object) {
+            State::Drained | State::Failed => true,
+            State::Requested
+            | State::Planned
+            | State::Queued
+            | State::Draining
+            | State::Blocked
+            | State::Paused
+            | State::Stopping => false,
+        };
+        match self.exit_condition {
+            ExitCondition::Never => Vec::new(),
+            ExitCondition::Goal(_) => {
+                let open = self.open().filter_map(|target| self.cache.get(&target.uid));
+                open.map(AsRef::as_ref).collect()
+            }
+            ExitCondition::AllComplete => {
+                self.cache.objects().filter(|object| !is_complete(object)).collect()
+            }
+        }
+    }
+
     pub(crate) fn open_nodes(&self) -> Vec<String> {
         match &self.open {
             Some(open) => open.iter().map(|target| target.node.clone()).collect(),
@@ -299,21 +323,16 @@ impl GoalTracker {
         if self.nodes_without_maintenance().next().is_some() {
             return Some(Exit::Lost);
         }
-        let mut exit = if self.has_lost { Exit::Lost } else { Exit::Done };
-        for object in self.cache.objects() {
-            match State::of(object) {
-                State::Drained => {}
-                State::Failed => exit = Exit::Failed,
-                State::Requested
-                | State::Planned
-                | State::Queued
-                | State::Draining
-                | State::Blocked
-                | State::Paused
-                | State::Stopping => return None,
-            }
+        if !self.awaited().is_empty() {
+            return None;
         }
-        Some(exit)
+        Some(if self.cache.objects().any(|object| State::of(object) == State::Failed) {
+            Exit::Failed
+        } else if self.has_lost {
+            Exit::Lost
+        } else {
+            Exit::Done
+        })
     }
 }
 

@@ -313,8 +313,9 @@ impl<'a> NdjsonReporter<'a> {
 
     fn print_done(&mut self, exit: Exit, result: &'static str) -> Result<(), Error> {
         let mut nodes = std::mem::take(&mut self.results);
+        let open = self.tracker.awaited();
         nodes.extend(
-            self.tracker.open().map(|target| NodeResult { node: target.node.clone(), result: "open" }),
+            open.into_iter().map(|object| NodeResult { node: node(object).to_owned(), result: "open" }),
         );
         self.print(RecordBody::Done { exit_code: exit.number(), result, nodes })
     }

@@ -182,3 +182,16 @@ fn a_node_that_was_deleted_is_marked_in_the_lines_of_its_maintenance() {
     let last: Value = serde_json::from_str(captured.data().lines().last().unwrap()).unwrap();
     assert_eq!((&last["state"], &last["nodeDeleted"]), (&json!("gone"), &json!(true)));
 }
+
+#[test]
+fn the_last_line_names_the_nodes_that_were_not_complete() {
+    let mut events = list(vec![with_status("n1", json!({"phase": "Succeeded"})), requested("n2")]);
+    events.push(LoopEvent::TimedOut(std::time::Duration::from_secs(60)));
+    let (exit, lines) = play(ExitCondition::AllComplete, &[], events);
+    assert_eq!(exit.unwrap(), Some(Exit::TimedOut));
+    let nodes = json!([{"node": "n2", "result": "open"}]);
+    assert_eq!(
+        lines.last(),
+        Some(&json!({"type": "done", "exitCode": 124, "result": "timedOut", "nodes": nodes}))
+    );
+}

@@ -22,8 +22,8 @@ use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style, counted};
 use crate::watch::deleted_nodes::DeletedNodes;
 use crate::watch::event_loop::LoopEvent;
-use crate::watch::exit_summary::{explain_hint, resume_hints, tally, whole_seconds};
-use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
+use crate::watch::exit_summary::{explain_hint, resume_hints, states, tally, whole_seconds};
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TargetOutcome, WaitTarget};
 use crate::watch::stall::{slow_surge, stall_reason};
 
 /// With more nodes than this, a sign of life counts them.
@@ -147,7 +147,7 @@ impl<'a> WaitReporter<'a> {
                 return Ok(ControlFlow::Break(exit));
             }
             LoopEvent::Interrupted => {
-                if self.tracker.goal().is_some() {
+                if self.tracker.exit_condition() != ExitCondition::Never {
                     self.report_end("interrupted", Exit::Interrupted);
                 }
                 return Ok(ControlFlow::Break(Exit::Interrupted));
@@ -401,13 +401,9 @@ impl<'a> WaitReporter<'a> {
             };
             Some(Line::new(format!("node/{}: {}", node(object), reason?)))
         };
-        let cache = self.tracker.cache();
         let mut lines: Vec<Line> = match goal {
-            Some(_) => {
-                let open = self.tracker.open().filter_map(|target| cache.get(&target.uid));
-                open.filter_map(|object| reason(object)).collect()
-            }
-            None => cache.objects().filter_map(reason).collect(),
+            Some(_) => self.tracker.awaited().into_iter().filter_map(reason).collect(),
+            None => self.tracker.cache().objects().filter_map(reason).collect(),
         };
         if goal.is_none() && lines.len() > MAX_SINGLE_NODES {
             let nodes = counted(lines.len(), "node");
@@ -422,11 +418,9 @@ impl<'a> WaitReporter<'a> {
         if self.lost.is_some() || self.tracker.goal() != Some(Goal::Drained) {
             return;
         }
-        let find = |target: &WaitTarget| self.tracker.cache().get(&target.uid).map(AsRef::as_ref);
-        let open = self.tracker.open().filter_map(find);
         // What does not advance at all is reported with the reason.
         let works = |object: &&NodeMaintenance| matches!(State::of(object), State::Draining | State::Blocked);
-        let working: Vec<&NodeMaintenance> = open.filter(works).collect();
+        let working: Vec<&NodeMaintenance> = self.tracker.awaited().into_iter().filter(works).collect();
         let lines: Vec<Line> = if working.len() > MAX_SINGLE_NODES {
             vec![tally(self.tracker.cache().objects())]
         } else {
@@ -446,10 +440,12 @@ impl<'a> WaitReporter<'a> {
 
     fn report_end(&mut self, reason: &str, exit: Exit) {
         self.out.message(&Line::default().with(Style::Bad, reason));
-        for target in self.tracker.open() {
-            if let Some(object) = self.tracker.cache().get(&target.uid) {
-                self.out.message(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
-            }
+        // Without a goal, the dashboard has printed the states of all nodes.
+        let is_summed_up = matches!(self.mode, ReportMode::Progress) && self.tracker.goal().is_none();
+        let mut open = if is_summed_up { Vec::new() } else { self.tracker.awaited() };
+        open.sort_by_key(|object| node(object));
+        for line in states(&open) {
+            self.out.message(&line);
         }
         self.print_resume_hints(exit);
     }

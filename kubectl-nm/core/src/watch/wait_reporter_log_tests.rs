@@ -1,5 +1,7 @@
 //! The log of a watch.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::tests::{applied, list, versioned, watch};
@@ -36,6 +38,30 @@ fn a_log_names_surges_that_take_long_and_counts_those_of_many_nodes() {
         logged(&["n1", "n2", "n3", "n4"]),
         "1970-01-01T00:00:00Z the surges of 4 nodes take long; `kubectl nm explain` shows why"
     );
+}
+
+#[test]
+fn a_wait_until_all_is_complete_names_the_nodes_that_are_not_when_it_ends_early() {
+    let ended = |drained: usize, all: usize, event: LoopEvent| {
+        let (mut out, captured) = output();
+        let tracker = GoalTracker::new(Vec::new(), ExitCondition::AllComplete);
+        let clock = || Timestamp::UNIX_EPOCH;
+        let mut reporter = WaitReporter::new(&mut out, ReportMode::Log(&clock), tracker, "");
+        let node = |at: usize| {
+            let name = format!("n{at:02}");
+            if at < drained { with_status(&name, json!({"phase": "Succeeded"})) } else { requested(&name) }
+        };
+        assert!(reporter.react(list((0..all).map(node).collect()).remove(0)).unwrap().is_continue());
+        assert!(reporter.react(event).unwrap().is_break());
+        captured.messages()
+    };
+    let timed_out = || LoopEvent::TimedOut(Duration::from_secs(90));
+    let requested = "Requested: nm-reconciler has not started the maintenance yet";
+    assert_eq!(ended(1, 2, timed_out()), format!("timed out after 1m30s\nnode/n01: {requested}\n"));
+    assert_eq!(ended(1, 2, LoopEvent::Interrupted), format!("interrupted\nnode/n01: {requested}\n"));
+    let many = ended(1, 13, timed_out());
+    assert_eq!(many.lines().count(), 12, "{many}");
+    assert!(many.ends_with(&format!("node/n10: {requested}\nand 2 more: 2 Requested\n")), "{many}");
 }
 
 #[test]
