@@ -38,17 +38,23 @@ pub(super) fn job_does_not_start(
     kubectl: &str,
 ) -> Option<Cause> {
     let (roll, problem) = (roll_name(maintenance)?, facts.job_problems.get(node(maintenance))?);
+    let (otherwise, command) = if facts.rolls.aborted_by(roll).is_some() {
+        let otherwise = String::from(
+            "the node stays in maintenance when the Job has had its time. Or return the node to service without its Job",
+        );
+        (otherwise, nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance)))))
+    } else {
+        (
+            format!("the roll halts when the Job has had its time. {CHANGE_JOB}"),
+            format!("{} --return", roll_command("abort", roll, kubectl)),
+        )
+    };
     Some(Cause {
         what: vec![sentence(&format!(
             "The Job that roll {roll} runs for the node does not start: {problem}"
         ))],
-        advice: format!(
-            "Correct what its pod waits for; without that, the roll halts when the Job has had its time. {CHANGE_JOB}"
-        ),
-        commands: vec![
-            roll_command("status", roll, kubectl),
-            format!("{} --return", roll_command("abort", roll, kubectl)),
-        ],
+        advice: format!("Correct what its pod waits for; without that, {otherwise}"),
+        commands: vec![roll_command("status", roll, kubectl), command],
         common: Some(CommonGround::RollJobs(roll.to_owned())),
         outlook: Outlook::WillBlock,
         ..Cause::default()

@@ -374,9 +374,14 @@ impl RollModel {
         self.leader_gap.as_ref().filter(|gap| need.is_hindered_by(gap))
     }
 
+    /// Whether the roll was aborted: it can be neither paused nor continued.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.record.aborted.is_some())
+    }
+
     fn toggle_pause(&mut self) -> Option<RollEffect> {
         let pause = !self.shown.as_ref()?.record.paused;
-        if self.requested_pause.is_some() {
+        if self.requested_pause.is_some() || self.is_aborted() {
             return None;
         }
         self.requested_pause = Some(pause);

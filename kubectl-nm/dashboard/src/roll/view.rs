@@ -424,10 +424,12 @@ fn draw_footer(model: &RollModel, canvas: &mut Canvas<'_>, area: Rect) {
         None => "pause",
     };
     // What has no key cannot be done.
-    let has_key = |action: &(Action, &'static str)| !map.keys(action.0).is_empty();
+    let can_be_done = |action| action != Action::Pause || !model.is_aborted();
+    let is_offered =
+        |action: &(Action, &'static str)| !map.keys(action.0).is_empty() && can_be_done(action.0);
     let actions = [(Action::Quit, "leave"), (Action::Help, "help"), (Action::Pause, pause)];
     let mut keys: Vec<_> =
-        actions.into_iter().filter(has_key).map(|(action, word)| (map.shortest(action), word)).collect();
+        actions.into_iter().filter(is_offered).map(|(action, word)| (map.shortest(action), word)).collect();
     keys.push((map.up_and_down(), "select"));
     keys.push((map.shortest(Action::Open), "open"));
     if model.selected().is_some() {

@@ -60,3 +60,13 @@ fn a_roll_that_is_paused_done_or_halted_is_left_at_once() {
         assert_eq!(asked(&scene), None);
     }
 }
+
+#[test]
+fn a_roll_that_was_aborted_is_not_paused_or_continued() {
+    let mut scene = Scene::working();
+    (scene.record.aborted, scene.record.paused) = (Some("ada@laptop".into()), true);
+    let mut model = shown(&scene, 120, 24);
+    let screen = text(&model);
+    assert!(screen.contains("[?] help  [") && !screen.contains("[p]"), "{screen}");
+    assert_eq!(press(&mut model, KeyCode::Char('p')), None);
+}

@@ -79,6 +79,15 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     assert_eq!(found[0].commands, [STATUS, "kubectl nm roll abort par --return"]);
     assert!(found[0].advice.contains("which also ends what runs for its other nodes"), "{}", found[0].advice);
     assert_eq!(found[0].common, Some(CommonGround::RollJobs("par".into())));
+    // A roll that was aborted already is not aborted once more.
+    let aborted = edited(at_work(), "/aborted", json!("bob@vm"));
+    let object = maintenance("n1", drained(), Some(&aborted));
+    let job_problems = facts.job_problems;
+    let facts = ClusterFacts { job_problems, ..ClusterFacts::of_maintenances(std::slice::from_ref(&object)) };
+    let causes = explained(&object, &facts);
+    let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
+    assert_eq!(found.commands, [STATUS, "kubectl nm stop n1"]);
+    assert!(!found.advice.contains("abort the roll"), "{}", found.advice);
 }
 
 #[test]
