@@ -20,6 +20,7 @@ use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::format::{DataFormat, OutputFormat};
 use nm_core::leader::{Leadership, Reconcilers};
 use nm_core::maintenance::roll::RollRunners;
+use nm_core::maintenance::roll_window::{InvalidWindow, Window, Windows};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::output::captured::{self, Captured};
 use nm_core::watch::event_loop::LoopEvent;
@@ -29,7 +30,6 @@ use nm_core::watch::wait_reporter::{ReportMode, WaitReporter};
 use nm_dashboard::RecordingFile;
 use nm_roll::halted::find_rolls;
 use nm_roll::record::roll_names;
-use nm_roll::window::{InvalidWindow, Window, Windows};
 
 use crate::cli::Cli;
 use crate::commands::{explain, explain_rolls, roll, status};

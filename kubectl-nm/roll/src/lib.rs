@@ -42,5 +42,4 @@ pub mod unfinished;
 pub mod view;
 pub mod viewer;
 pub mod waves;
-pub mod window;
 mod working_time;

@@ -31,11 +31,10 @@ pub(crate) use crate::health_record::DisturbedKind;
 pub use crate::health_record::DisturbedObject;
 pub use crate::health_record::{Baseline, Health, ProbedHealth};
 pub use crate::totals::{DoneNodes, EarlierPods};
-pub use nm_core::maintenance::roll::{HEARTBEAT_TIMEOUT, Halt, HaltCause, NODE, Pause, Runner, STATE, Step};
+pub use nm_core::maintenance::roll::{
+    HEARTBEAT_TIMEOUT, Halt, HaltCause, NODE, Pause, Runner, SETTINGS, STATE, Step,
+};
 pub use nm_core::maintenance::{ROLL_FINALIZER as FINALIZER, ROLL_LABEL as LABEL, roll_name};
-
-/// Annotation of each maintenance: the [`RollSettings`] as JSON.
-pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 
 /// The annotation by which a roll holds the first eviction of a node until the command or the Job of `--before` has ended.
 pub fn hook() -> String {

@@ -9,7 +9,7 @@ use nm_core::maintenance::roll::Step;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::window::Windows;
+use nm_core::maintenance::roll_window::Windows;
 
 /// The settings of a roll. Durations are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

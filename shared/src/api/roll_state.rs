@@ -84,6 +84,16 @@ pub struct SeenRoll {
     pub aborted: Option<String>,
     /// What the program that runs the roll has found when it last probed its nodes.
     health: Vec<SeenHealth>,
+    /// What is known of the nodes that are done.
+    pub done: SeenDone,
+}
+
+/// How long the nodes that are done took.
+#[derive(Clone, Debug, Deserialize, Default, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SeenDone {
+    /// How long the slowest one took, in seconds.
+    pub slowest_seconds: i64,
 }
 
 /// What was found of a node in a step of the roll.

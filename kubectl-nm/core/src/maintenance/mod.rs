@@ -15,6 +15,7 @@ pub mod new_settings;
 pub(crate) mod node_in_service;
 pub mod roll;
 pub mod roll_job;
+pub mod roll_window;
 pub mod slow_surge;
 pub mod start;
 pub(crate) mod state;

@@ -14,11 +14,15 @@ use serde_json::Value;
 use crate::args::duration::TimeStyle;
 use crate::error::Error;
 use crate::maintenance::fields::{ROLL_LABEL, roll_name};
+use crate::maintenance::roll_window::Windows;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 
 /// Annotation of each maintenance of a roll: the record of its node as JSON.
 pub const NODE: &str = "kubectl-nm.dev/roll-node";
+
+/// Annotation of each maintenance of a roll: the settings of the roll as JSON.
+pub const SETTINGS: &str = "kubectl-nm.dev/roll-settings";
 
 pub use nm_shared::api::names::ROLL_STATE_ANNOTATION as STATE;
 pub use nm_shared::api::roll_state::{Halt, HaltCause, Pause, RollStanding, Runner};
@@ -77,6 +81,13 @@ impl Step {
     }
 }
 
+/// Of the settings of a roll, what those who only look have to know.
+#[derive(Deserialize)]
+struct SeenSettings {
+    #[serde(default)]
+    windows: Windows,
+}
+
 /// Of the record of a node, what those who only look have to know.
 #[derive(Deserialize)]
 struct SeenNode {
@@ -107,7 +118,11 @@ impl SeenNode {
 
 /// The programs that run rolls, and why rolls halted, by the names of the rolls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RollRunners(BTreeMap<String, SeenRoll>);
+pub struct RollRunners {
+    records: BTreeMap<String, SeenRoll>,
+    /// Of rolls that have any.
+    windows: BTreeMap<String, Windows>,
+}
 
 impl RollRunners {
     /// Those that these maintenances name.
@@ -120,21 +135,27 @@ impl RollRunners {
     /// Takes what a maintenance shows, unless something newer is known.
     pub fn note(&mut self, object: &NodeMaintenance) {
         let Some((name, seen)) = record(object) else { return };
-        if self.0.get(name).is_none_or(|known| known.revision <= seen.revision) {
-            self.0.insert(name.to_owned(), seen);
+        if self.records.get(name).is_none_or(|known| known.revision <= seen.revision) {
+            self.records.insert(name.to_owned(), seen);
+            let windows = parse::<SeenSettings>(object, SETTINGS).map(|settings| settings.windows);
+            match windows.filter(|windows| !windows.is_empty()) {
+                Some(windows) => drop(self.windows.insert(name.to_owned(), windows)),
+                None => drop(self.windows.remove(name)),
+            }
         }
     }
 
     /// Forgets what a maintenance showed that is gone. Another roll may have the same name.
     pub fn forget(&mut self, object: &NodeMaintenance) {
         if let Some((name, _)) = record(object) {
-            self.0.remove(name);
+            self.records.remove(name);
+            self.windows.remove(name);
         }
     }
 
     /// What a roll does with its nodes; none if that is not known.
     pub fn standing(&self, roll: &str, now: Timestamp) -> Option<RollStanding> {
-        let seen = self.0.get(roll)?;
+        let seen = self.records.get(roll)?;
         Some(seen.standing(live_runner(seen, now)))
     }
 
@@ -147,46 +168,66 @@ impl RollRunners {
     /// The user and the machine that make the nodes of a roll begin now; none if nobody runs it, or if it is paused or has halted.
     pub fn runner(&self, roll: &str, now: Timestamp) -> Option<&str> {
         // While it is paused, and once it has halted, no node begins until somebody resumes it.
-        let seen = self.0.get(roll).filter(|seen| seen.begins_nodes())?;
+        let seen = self.records.get(roll).filter(|seen| seen.begins_nodes())?;
         Some(live_runner(seen, now)?.who.as_str())
     }
 
     /// Whether a program runs a roll, even if it starts nothing new: the roll is paused, has halted, or was aborted.
     pub fn is_run(&self, roll: &str, now: Timestamp) -> bool {
-        self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_some())
+        self.records.get(roll).is_some_and(|seen| live_runner(seen, now).is_some())
+    }
+
+    /// Why a roll that somebody runs starts no node now, if that is because of its windows: `the window opens at …`.
+    pub fn closed_window(&self, roll: &str, now: Timestamp) -> Option<String> {
+        let windows = self.windows.get(roll)?;
+        self.runner(roll, now)?;
+        let slowest = self.records.get(roll)?.done.slowest_seconds;
+        windows.closed(now, SignedDuration::from_secs(slowest))
+    }
+
+    /// Of these planned maintenances, the rolls that wait for a window, and why.
+    pub fn closed_windows_of<'a>(
+        &self,
+        planned: impl IntoIterator<Item = &'a NodeMaintenance>,
+        now: Timestamp,
+    ) -> BTreeMap<String, String> {
+        let names: BTreeSet<&str> = planned.into_iter().filter_map(roll_name).collect();
+        let closed = |name: &str| Some((name.to_owned(), self.closed_window(name, now)?));
+        names.into_iter().filter_map(closed).collect()
     }
 
     /// What the program that runs the roll of a maintenance has last found not to be healthy yet of its node, or of the workloads
     /// affected by its drain; none if all of it is, or if nobody runs the roll.
     pub fn unhealthy(&self, maintenance: &NodeMaintenance, now: Timestamp) -> Option<&str> {
-        let seen = self.0.get(roll_name(maintenance)?).filter(|seen| live_runner(seen, now).is_some())?;
+        let seen =
+            self.records.get(roll_name(maintenance)?).filter(|seen| live_runner(seen, now).is_some())?;
         let step = parse::<SeenNode>(maintenance, NODE)?.step;
         seen.unhealthy(&maintenance.spec.node_name, step.word())
     }
 
     /// Whether a roll waits until somebody resumes it, because it is paused.
     pub fn is_paused(&self, roll: &str) -> bool {
-        self.0.get(roll).is_some_and(SeenRoll::is_paused)
+        self.records.get(roll).is_some_and(SeenRoll::is_paused)
     }
 
     /// Who has paused a roll, and when; none if it is not paused, or if that is unknown.
     pub fn pause(&self, roll: &str) -> Option<&Pause> {
-        self.0.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
+        self.records.get(roll).filter(|seen| seen.is_paused())?.pause.as_ref()
     }
 
     /// The program that ran a roll last, with its last sign; none if none has, or if the last one has given up the roll.
     pub fn last_runner(&self, roll: &str) -> Option<&Runner> {
-        self.0.get(roll)?.runner.as_ref()
+        self.records.get(roll)?.runner.as_ref()
     }
 
     /// Whether nobody runs a roll, which has not halted: nothing becomes of its nodes by itself.
     pub fn is_abandoned(&self, roll: &str, now: Timestamp) -> bool {
-        self.0.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())
+        self.records.get(roll).is_some_and(|seen| live_runner(seen, now).is_none() && seen.halt().is_none())
     }
 
     /// The rolls that have halted and were not aborted, by name, and why.
     pub fn halts(&self) -> impl Iterator<Item = (&str, &Halt)> {
-        self.0.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.halt()?)))
+        self.records.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.halt()?)))
     }
 
     /// Of [`Self::halts`], those of the rolls that these maintenances are part of.
@@ -204,7 +245,8 @@ impl RollRunners {
         shown: impl IntoIterator<Item = &'a NodeMaintenance>,
     ) -> BTreeMap<&str, Option<&Pause>> {
         let names: BTreeSet<&str> = shown.into_iter().filter_map(roll_name).collect();
-        let paused = self.0.iter().filter(|(name, seen)| seen.is_paused() && names.contains(name.as_str()));
+        let paused =
+            self.records.iter().filter(|(name, seen)| seen.is_paused() && names.contains(name.as_str()));
         paused.map(|(name, seen)| (name.as_str(), seen.pause.as_ref())).collect()
     }
 
@@ -233,12 +275,12 @@ impl RollRunners {
 
     /// Who has aborted a roll; none if nobody has.
     pub fn aborted_by(&self, roll: &str) -> Option<&str> {
-        self.0.get(roll)?.aborted.as_deref()
+        self.records.get(roll)?.aborted.as_deref()
     }
 
     /// Why a roll has halted.
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
-        self.0.get(roll)?.halt()
+        self.records.get(roll)?.halt()
     }
 }
 

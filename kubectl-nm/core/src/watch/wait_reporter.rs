@@ -55,6 +55,8 @@ pub struct WaitReporter<'a> {
     halts: BTreeMap<String, Halt>,
     /// The rolls of the watched nodes that are paused, as they were reported.
     pauses: BTreeMap<String, Option<Pause>>,
+    /// The rolls of the watched nodes that wait for a window, and why, as they were reported.
+    closed_windows: BTreeMap<String, String>,
     /// The rolls of the watched nodes that nobody runs, as they were reported.
     abandoned: BTreeSet<String>,
     /// Of the rolls that seemed to be so when that was last looked at, the last sign of the program.
@@ -78,6 +80,7 @@ impl<'a> WaitReporter<'a> {
             endings: BTreeMap::new(),
             halts: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            closed_windows: BTreeMap::new(),
             abandoned: BTreeSet::new(),
             silent: BTreeMap::new(),
             deleted_nodes: None,
@@ -272,7 +275,19 @@ impl<'a> WaitReporter<'a> {
         }
         self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
         self.pauses = pauses.into_iter().map(|(roll, pause)| (roll.to_owned(), pause.cloned())).collect();
-        Ok(())
+        self.report_windows(&rolls, Timestamp::now())
+    }
+
+    /// Reports each roll that starts no watched node until a window opens. Nothing changes in the cluster when one closes.
+    fn report_windows(&mut self, rolls: &RollRunners, now: Timestamp) -> Result<(), Error> {
+        let objects = self.tracker.cache().objects();
+        let planned = objects.filter(|object| State::of(object) == State::Planned);
+        let closed = rolls.closed_windows_of(planned, now);
+        let new = closed.iter().filter(|(roll, why)| self.closed_windows.get(*roll) != Some(*why));
+        let line = |(roll, why)| Line::new(format!("roll {roll} starts no node now: {why}"));
+        let lines: Vec<Line> = new.map(line).collect();
+        self.closed_windows = closed;
+        lines.into_iter().try_for_each(|line| self.line(line))
     }
 
     /// Whether the command has stopped what it waits for. Nobody then waits for rolls.
@@ -393,6 +408,7 @@ impl<'a> WaitReporter<'a> {
         let now = Timestamp::now();
         let rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         self.report_abandoned(&rolls, now)?;
+        self.report_windows(&rolls, now)?;
         let goal = self.tracker.goal();
         let reason = |object: &NodeMaintenance| {
             let reason = match goal {

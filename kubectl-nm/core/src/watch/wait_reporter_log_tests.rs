@@ -128,3 +128,32 @@ fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
     assert!(messages[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{messages:?}");
     assert_eq!(messages[1], "2026-01-02T12:00:00Z reconnected");
 }
+
+#[test]
+fn a_log_says_once_that_a_roll_waits_for_its_window_and_when_that_opens() {
+    let now = Timestamp::now();
+    let tomorrow = now.to_zoned(jiff::tz::TimeZone::UTC).tomorrow().unwrap();
+    let planned = json!([{"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let mut object = with_status("n1", json!({"phase": "Pending", "conditions": planned}));
+    object.metadata.labels = Some([("kubectl-nm.dev/roll".to_owned(), "k2".to_owned())].into());
+    let state = json!({"revision": 1, "runner": {"id": "x", "who": "ada@vm", "at": now}});
+    let settings = json!({"windows": [tomorrow.strftime("%a 12:00-13:00 UTC").to_string()]});
+    let annotations = [(STATE, state), ("kubectl-nm.dev/roll-settings", settings)];
+    object.metadata.annotations =
+        Some(annotations.map(|(key, value)| (key.to_owned(), value.to_string())).into());
+    let mut events = list(vec![object]);
+    events.push(LoopEvent::Heartbeat);
+    let (_, captured) = watch(None, &[], events);
+    let logged = captured.data();
+    assert_eq!(
+        logged.lines().collect::<Vec<_>>(),
+        [
+            "2026-01-02T12:00:00Z n1 Planned: waits for its turn in roll k2",
+            &format!(
+                "2026-01-02T12:00:00Z roll k2 starts no node now: the window opens at {}",
+                tomorrow.strftime("%a %d %b 12:00 UTC")
+            ),
+        ]
+    );
+}

@@ -71,6 +71,17 @@ fn a_planned_node_of_a_roll_names_who_runs_it() {
 }
 
 #[test]
+fn a_planned_node_whose_roll_waits_for_its_window_says_when_that_opens() {
+    let state = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)}});
+    let mut object = of_roll("node-09", planned(), "Planned", Some(&state));
+    let settings = json!({"windows": ["Sat 22:00-04:00 Europe/Berlin"]}).to_string();
+    object.metadata.annotations.as_mut().unwrap().insert("kubectl-nm.dev/roll-settings".to_owned(), settings);
+    let shown = shown(vec![object], 200, 24);
+    let why = "roll k2: the window opens at Sat 03 Jan 22:00 CET; run by ada@vm";
+    assert!(shown.contains(why), "{shown}");
+}
+
+#[test]
 fn a_node_that_somebody_has_to_confirm_names_who_is_asked_unless_the_roll_has_halted() {
     let run = json!({"revision": 3, "runner": {"id": "1", "who": "ada@vm", "at": ago(20)}});
     let halted = json!({"revision": 3, "halt": {"node": "node-08", "message": "m", "at": ago(20)}});

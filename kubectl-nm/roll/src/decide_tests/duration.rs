@@ -3,7 +3,7 @@
 use super::world::{World, settings};
 use super::*;
 use crate::settings::RollSettings;
-use crate::window::Windows;
+use nm_core::maintenance::roll_window::Windows;
 
 const NIGHT: i64 = 10 * 3600;
 

@@ -22,7 +22,7 @@ use self::world::{World, at, settings};
 use super::*;
 use crate::record::Health;
 use crate::settings::RollSettings;
-use crate::window::Windows;
+use nm_core::maintenance::roll_window::Windows;
 
 #[test]
 fn a_roll_takes_all_nodes_through_all_steps_in_order() {

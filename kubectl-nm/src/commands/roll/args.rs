@@ -8,6 +8,7 @@ use nm_core::args::duration;
 use nm_core::args::names::parse_node;
 use nm_core::client::nodes::NodeSelection;
 use nm_core::format::{self, OutputFormat};
+use nm_core::maintenance::roll_window::Window;
 use nm_core::maintenance::start::StartRequest;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
@@ -17,7 +18,6 @@ use nm_roll::job;
 use nm_roll::report::LineFormat;
 use nm_roll::settings::NodeAction;
 use nm_roll::waves::WaveSizes;
-use nm_roll::window::Window;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 
 use super::needed::NeedFlags;

@@ -16,6 +16,7 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::leader::gap;
 use nm_core::maintenance::roll::RollStanding;
+use nm_core::maintenance::roll_window::Windows;
 use nm_core::maintenance::start::{self, Started};
 use nm_core::maintenance::uid;
 use nm_core::plan::cluster_snapshot::ClusterSnapshot;
@@ -33,7 +34,6 @@ use nm_roll::record::{self, LABEL, NODE, NodeRecord, Roll, RollRecord, Runner, S
 use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::store;
 use nm_roll::waves::{NodeRole, PoolNode, waves};
-use nm_roll::window::Windows;
 use nm_shared::cluster::{node, pod};
 use nm_shared::forecast::PodOutcome;
 use nm_shared::gate::etcd::EtcdRole;

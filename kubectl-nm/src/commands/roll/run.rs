@@ -9,6 +9,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::maintenance::departures::departure_words;
+use nm_core::maintenance::roll_window::Windows;
 use nm_core::terminal::command_context::shell_quoted;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::signals::interrupted;
@@ -22,7 +23,6 @@ use nm_roll::runner::{RollEnd, RollRunner};
 use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::unfinished::{UnfinishedNode, again_sentences, by_step, return_hint};
 use nm_roll::view::RollReporter;
-use nm_roll::window::Windows;
 
 use super::args::OutputArgs;
 use crate::commands::outages;

@@ -276,6 +276,9 @@ impl Fleet {
             _ if is_left && self.rolls.is_abandoned(roll, now) => {
                 Cow::Owned(format!("nobody runs roll {roll} now"))
             }
+            (None, Some(who)) if is_planned && let Some(closed) = self.rolls.closed_window(roll, now) => {
+                Cow::Owned(format!("roll {roll}: {closed}; run by {who}"))
+            }
             // The question is on the terminal of that user.
             (None, Some(who)) if is_planned || is_confirming => Cow::Owned(format!("{why}; run by {who}")),
             _ => why,

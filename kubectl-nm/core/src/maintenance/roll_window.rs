@@ -11,8 +11,9 @@ use std::str::FromStr;
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
-use nm_core::args::duration;
 use serde::{Deserialize, Serialize};
+
+use crate::args::duration;
 
 /// Windows that stay open for this long never close: clocks change in the same way every year.
 const HORIZON: SignedDuration = SignedDuration::from_hours(366 * 24);
@@ -250,7 +251,8 @@ pub enum WindowState {
 }
 
 impl Windows {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nodes may start at any time.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -275,7 +277,7 @@ impl Windows {
     }
 
     /// Why no node may begin now; none if one may. `slowest` is how long the slowest node has taken.
-    pub(crate) fn closed(&self, now: Timestamp, slowest: SignedDuration) -> Option<String> {
+    pub fn closed(&self, now: Timestamp, slowest: SignedDuration) -> Option<String> {
         match self.at(now) {
             WindowState::Open { until: None } => None,
             WindowState::Open { until: Some(until) } if until.duration_since(now) >= slowest => None,
@@ -294,7 +296,7 @@ impl Windows {
     }
 
     /// Whether one of the next openings is as long as this.
-    pub(crate) fn open_for(&self, length: SignedDuration, now: Timestamp) -> bool {
+    pub fn open_for(&self, length: SignedDuration, now: Timestamp) -> bool {
         let days = SignedDuration::from_hours(24 * UPCOMING.end());
         let last = now.checked_add(days).unwrap_or(Timestamp::MAX);
         let mut closed = now;
@@ -351,5 +353,5 @@ impl Windows {
 }
 
 #[cfg(test)]
-#[path = "window_tests.rs"]
+#[path = "roll_window_tests.rs"]
 mod tests;
