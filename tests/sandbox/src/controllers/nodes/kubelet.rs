@@ -29,7 +29,7 @@ pub mod annotations {
     pub const NEVER_READY: &str = "kube-sandbox.dev/never-ready";
     /// The images of the pod's containers cannot be pulled while it has the annotation.
     pub const IMAGE_MISSING: &str = "kube-sandbox.dev/image-missing";
-    /// The pod's containers exit with this code again and again, while it has the annotation.
+    /// The pod's containers exit with this code, and are restarted as its restart policy says, while it has the annotation.
     pub const EXIT_CODE: &str = "kube-sandbox.dev/exit-code";
     /// The pod terminates only at the end of its grace period.
     pub const IGNORE_TERMINATION: &str = "kube-sandbox.dev/ignore-termination";
@@ -159,6 +159,14 @@ impl Kubelets {
     fn report(&mut self, ctx: &mut ReconcileContext<'_>, pod: &Object, node: &Value) {
         self.addresses += 1;
         let (address, now) = (self.addresses, ctx.now);
+        if let Some(code) = final_exit(pod) {
+            self.record(ctx, pod, "Started");
+            ctx.edit_status(&PODS, pod, |pod| {
+                pod_status::run(pod, node, address, false, now);
+                pod_status::exit(pod, code, now);
+            });
+            return;
+        }
         if let Some(failure) = start_failure(pod) {
             ctx.edit_status(&PODS, pod, |pod| pod_status::fail_to_start(pod, node, failure, now));
             return;
@@ -199,6 +207,17 @@ fn start_failure(pod: &Value) -> Option<StartFailure> {
     let exit_code = pod::annotation(pod, annotations::EXIT_CODE).and_then(|code| code.parse().ok());
     let image = pod::annotation(pod, annotations::IMAGE_MISSING).map(|_| StartFailure::Image);
     image.or_else(|| exit_code.map(StartFailure::Exit))
+}
+
+/// The code with which the pod's containers exit, if they are not restarted then.
+fn final_exit(pod: &Value) -> Option<i64> {
+    let Some(StartFailure::Exit(code)) = start_failure(pod) else { return None };
+    let is_final = match pod["spec"]["restartPolicy"].as_str() {
+        Some("Never") => true,
+        Some("OnFailure") => code == 0,
+        _ => false,
+    };
+    is_final.then_some(code)
 }
 
 fn should_be_ready(pod: &Value) -> bool {

@@ -75,8 +75,7 @@ pub(crate) fn fail_to_start(pod: &mut Value, node: &Value, failure: StartFailure
         let (restarts, last, message) = match failure {
             StartFailure::Image => (0, json!({}), format!("Back-off pulling image \"{}\"", text(image))),
             StartFailure::Exit(code) => {
-                let reason = if code == 0 { "Completed" } else { "Error" };
-                let ended = json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": since,
+                let ended = json!({"terminated": {"exitCode": code, "reason": exit_reason(code), "startedAt": since,
                     "finishedAt": since}});
                 (1, ended, format!("back-off 10s restarting failed container={} pod={id}", text(name)))
             }
@@ -94,12 +93,21 @@ pub(crate) fn fail_to_start(pod: &mut Value, node: &Value, failure: StartFailure
 
 /// The pod has succeeded.
 pub(crate) fn succeed(pod: &mut Value, now: Timestamp) {
+    exit(pod, 0, now);
+}
+
+/// The containers of the pod have exited with this code, and are not restarted.
+pub(crate) fn exit(pod: &mut Value, code: i64, now: Timestamp) {
     let ended = json!({"terminated": {
-        "exitCode": 0, "reason": "Completed", "finishedAt": metav1_time(now),
+        "exitCode": code, "reason": exit_reason(code), "finishedAt": metav1_time(now),
         "startedAt": pod["status"]["startTime"],
     }});
     let containers = containers(pod, false, &ended);
-    finish(pod, "Succeeded", containers, now);
+    finish(pod, if code == 0 { "Succeeded" } else { "Failed" }, containers, now);
+}
+
+fn exit_reason(code: i64) -> &'static str {
+    if code == 0 { "Completed" } else { "Error" }
 }
 
 /// The node has restarted: the containers of a running pod have ended. A pod that never restarts them has failed, and

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cluster::catalog::resource::{NODES, PODS};
+use crate::cluster::catalog::resource::{JOBS, NODES, PODS};
 use crate::cluster::registry::{DeleteOptions, Part};
 use crate::cluster::store::{Key, State};
 use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
@@ -180,4 +180,42 @@ async fn a_pod_whose_containers_do_not_run_shows_why_until_the_annotation_is_rem
         });
         test.until("it is ready", |state| ready(state).len() == 1).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_exits_is_over_unless_its_restart_policy_starts_it_again() {
+    for (policy, code, phase) in [
+        ("Never", "3", "Failed"),
+        ("Never", "0", "Succeeded"),
+        ("OnFailure", "3", "Running"),
+        ("OnFailure", "0", "Succeeded"),
+        ("Always", "0", "Running"),
+    ] {
+        let test = TestCluster::new(1);
+        let app = App::new(Kind::Pod, "ns", "sick").annotation(annotations::EXIT_CODE, code);
+        app.pod("restartPolicy", json!(policy)).create(&test.cluster).unwrap();
+        test.pass(Duration::from_secs(30)).await;
+        let pod = test.get(&PODS, &Key::new("ns", "sick")).unwrap();
+        assert_eq!((pod::phase(&pod), pod::is_ready(&pod)), (phase, false), "{policy} {code}");
+        let container = &pod["status"]["containerStatuses"][0];
+        let field = if phase == "Running" { "lastState" } else { "state" };
+        let exit_code = &container[field]["terminated"]["exitCode"];
+        assert_eq!(exit_code.as_i64(), code.parse().ok(), "{policy} {code}: {container}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_pods_fail_has_failed_after_its_limit() {
+    let test = TestCluster::new(1);
+    let job = App::new(Kind::Job, "ns", "broken").annotation(annotations::EXIT_CODE, "1");
+    job.create(&test.cluster).unwrap();
+    let key = Key::new("ns", "broken");
+    test.edit(&JOBS, &key, Part::Main, |job| job["spec"]["backoffLimit"] = json!(1));
+    test.until("the Job has failed", |state| {
+        let job = state.get(&JOBS, &key).unwrap();
+        let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| condition["type"] == "Failed" && condition["status"] == "True")
+    })
+    .await;
+    assert_eq!(test.get(&JOBS, &key).unwrap()["status"]["failed"], 2);
 }
