@@ -380,8 +380,8 @@ pub struct FactsToRead {
     /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
     /// their emptyDir data keeps.
     pub replacements: BTreeSet<PodReference>,
-    /// Whether some of these pods keep returning: it matters which nodes can take them.
-    pub has_returning: bool,
+    /// Whether it matters which nodes can take some of these pods: they keep returning, or their data keeps them.
+    pub has_unplaced: bool,
     /// The pods that drains leave to terminate on their own without a time limit.
     pub awaited: BTreeSet<PodReference>,
     /// The Deployments of pods that wait for another rollout, or for their replacements to be created.
@@ -406,8 +406,8 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
-                facts.has_returning |= pod.reason == BlockReason::KeepsReturning;
                 if matches!(pod.reason, BlockReason::KeepsReturning | BlockReason::LocalStorage) {
+                    facts.has_unplaced = true;
                     facts.replacements.insert(pod.reference());
                 }
                 if let Some(budget) = &pod.facts.budget {

@@ -22,6 +22,7 @@ use crate::explain::completion;
 use crate::explain::deletions;
 use crate::explain::failed_jobs;
 use crate::explain::granted;
+use crate::explain::local_storage::{self, Deletion};
 use crate::explain::node_causes::{
     abandoned, by_condition, by_degraded, by_last_error, continues_after_timeout, failed, held, not_begun,
     not_let_go, not_ready,
@@ -299,6 +300,7 @@ fn of_pods(
         let mut cause = Cause { common: Some(blocker), ..blocking(&pods, maintenance, facts, kubectl, now) };
         surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
         granted::report(&mut cause, &pods, maintenance, facts, kubectl);
+        local_storage::advise(&mut cause, &pods, hooks(maintenance), maintenance, facts, kubectl, now);
         cause
     };
     let parts = groups.into_iter().flat_map(|(blocker, pods)| {
@@ -320,12 +322,9 @@ fn blocker(pod: &BlockedPod, read: &ClusterFacts) -> String {
         BlockReason::DisruptionBudget => surge_causes::denied(facts).map(|grant| grant.to_string()),
         // Those that return for another cause have another remedy.
         BlockReason::KeepsReturning => Some(pod.message.clone()),
-        // Those that nothing replaces have another remedy.
-        BlockReason::LocalStorage if read.is_bare(pod) => Some(String::from("no controller")),
-        BlockReason::Unmanaged
-        | BlockReason::LocalStorage
-        | BlockReason::NotEnding
-        | BlockReason::ServerError => Some(String::new()),
+        // Those that are not replaced elsewhere have another remedy.
+        BlockReason::LocalStorage => Some(format!("{:?}", Deletion::of(pod, read))),
+        BlockReason::Unmanaged | BlockReason::NotEnding | BlockReason::ServerError => Some(String::new()),
         _ => None,
     };
     match by {

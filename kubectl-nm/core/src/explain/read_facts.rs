@@ -174,7 +174,7 @@ pub async fn read_wanted(
     if facts.budgets.values().any(|guarded| guarded.may_surge) {
         facts.is_surge_granted = read_grant(cluster, Grant::Surge).await;
     }
-    if wanted.has_returning || needs_nodes(&facts, now) {
+    if wanted.has_unplaced || needs_nodes(&facts, now) {
         read_nodes(cluster, &mut facts).await;
     }
     facts

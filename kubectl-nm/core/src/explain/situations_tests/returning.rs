@@ -12,7 +12,7 @@ fn advice(n2: Value, in_maintenance: &[&str], selector: Value, policy: &str) -> 
     let mut object = with_status("n1", status);
     object.spec.drain = Some(parse(&json!({"returningPods": policy})));
     let wanted = FactsToRead::of([&object]);
-    assert!(wanted.has_returning && node(&object) == "n1");
+    assert!(wanted.has_unplaced && node(&object) == "n1");
     let pod = edited(ready("web-0", "n1"), "/spec/tolerations", json!([{"operator": "Exists"}]));
     let pod = edited(pod, "/spec/nodeSelector", selector);
     let read = ReadPod { pod: parse(&pod), warnings: vec![] };

@@ -212,7 +212,7 @@ fn nobody_is_to_wait_for_the_replacement_of_a_pod_without_controller_whose_data_
     let object =
         with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}}));
     let wanted = FactsToRead::of([&object]);
-    assert!(wanted.replacements.len() == 3 && !wanted.has_returning, "{wanted:?}");
+    assert!(wanted.replacements.len() == 3 && wanted.has_unplaced, "{wanted:?}");
     let read = |name: PodReference| {
         let pod = match name.name.as_str() {
             "unread" => return (name, Err(Unseen::Forbidden("get pods".into()))),
@@ -250,4 +250,49 @@ fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
     assert!(last.contains("{\"spec\":{\"drain\":{\"deleteAfterSeconds\":0}}}"), "{last}");
     object.spec.drain = None;
     assert!(!format!("{:?}", explained(&object, &starting)).contains("--delete-after"));
+}
+
+/// The cause of two pods that their data keeps on n1, beside n2, which the selector does not select.
+fn kept_by_data(edit: impl Fn(Value) -> Value) -> Cause {
+    let blocked = |name: &str| {
+        json!({"namespace": "shop", "name": name, "reason": "LocalStorage", "message": "m", "since": "2026-01-02T03:04:05Z",
+            "attempts": 0})
+    };
+    let pods = [blocked("web-0"), blocked("web-1")];
+    let object =
+        with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 2}}));
+    let read = |name: PodReference| {
+        let pod = edit(ready(&name.name, "n1"));
+        (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
+    };
+    let replacements = FactsToRead::of([&object]).replacements.into_iter().map(read).collect();
+    let green = edited(node("n2", json!({})), "/metadata/labels", json!({"pool": "green"}));
+    let facts = ClusterFacts {
+        replacements,
+        nodes: Some(Ok([cordoned("n1"), green].iter().map(parse).collect())),
+        in_maintenance: ["n1".to_owned()].into(),
+        ..ClusterFacts::default()
+    };
+    let [cause] = <[Cause; 1]>::try_from(explained(&object, &facts)).unwrap();
+    cause
+}
+
+#[test]
+fn a_pod_whose_data_keeps_it_is_not_to_be_deleted_where_nothing_would_replace_it_elsewhere() {
+    let deletions = ["kubectl -n shop delete pod web-0", "kubectl -n shop delete pod web-1"];
+    let free = kept_by_data(|pod| pod);
+    assert!(free.advice.starts_with("Delete the pod if ") && free.commands == deletions, "{free:#?}");
+    let pinned = kept_by_data(|pod| edited(pod, "/spec/nodeSelector", json!({"pool": "blue"})));
+    let what = "A replacement of shop/web-0, shop/web-1 fits on no other node: their nodeSelector pool=blue selects only n1, which is in \
+                maintenance.";
+    assert_eq!(pinned.what.last().unwrap(), what);
+    assert!(
+        pinned.advice.starts_with("Stop the maintenance and keep the pods; or delete the pods: "),
+        "{pinned:#?}"
+    );
+    assert_eq!(pinned.commands, [&["kubectl nm stop n1"], &deletions[..]].concat());
+    let fields = json!([{"operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+    let assigned = kept_by_data(|pod| edited(pod, "/metadata/managedFields", fields.clone()));
+    assert!(assigned.what.last().unwrap().ends_with("(nodeName)."), "{assigned:#?}");
+    assert_eq!(assigned.commands, ["kubectl nm stop n1"]);
 }
