@@ -92,14 +92,19 @@ pub(crate) fn explain_hint(blocked: Vec<&str>, flags: &str) -> Option<Line> {
     })
 }
 
-/// The state of these nodes, and what to do about it; nothing if there are none.
+/// The state of these nodes, of many the first, and what to do about it; nothing if there are none.
 fn resume_hint(nodes: &[String], state: &str, hint: impl Fn(&str) -> String) -> Vec<Line> {
     if nodes.is_empty() {
         return Vec::new();
     }
-    let quoted: Vec<_> = nodes.iter().map(|node| shell_quoted(node)).collect();
-    let hint = hint(&quoted.join(" "));
-    vec![Line::new(format!("{state}: {}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
+    let (named, more) = nodes.split_at(nodes.len().min(MAX_NODES));
+    let quoted: Vec<_> = named.iter().map(|node| shell_quoted(node)).collect();
+    let (arguments, more) = match more.len() {
+        0 => (quoted.join(" "), String::new()),
+        count => (String::from("NODE..."), format!(" and {count} more")),
+    };
+    let state = Line::new(format!("{state}: {}{more}", named.join(", ")));
+    vec![state, Line::new(format!("hint: {}", hint(&arguments)))]
 }
 
 /// The states of the maintenances when the dashboard is closed, and how to reopen it. `flags` are the connection flags for
@@ -198,6 +203,19 @@ mod tests {
         );
         let many = summary(&[], (0..12).map(|at| requested(&format!("n{at:02}"))), "", None);
         assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
+    }
+
+    #[test]
+    fn the_end_of_a_wait_for_many_nodes_names_the_first_and_counts_the_others() {
+        let nodes: Vec<String> = (0..12).map(|at| format!("n{at:02}")).collect();
+        let mut tracker = GoalTracker::new(nodes.clone(), ExitCondition::Goal(Goal::Drained));
+        tracker.apply(&listed(nodes.iter().map(|node| requested(node)))).unwrap();
+        let hints = text(&resume_hints(&tracker, false, ""));
+        assert!(
+            hints[0].ends_with(": n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more"),
+            "{hints:?}"
+        );
+        assert!(hints[1].contains("`kubectl nm watch NODE... --until drained`"), "{hints:?}");
     }
 
     #[test]
