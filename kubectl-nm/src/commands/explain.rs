@@ -12,7 +12,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{not_in_maintenance, read_existing, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::cause::{Cause, Outlook};
+use nm_core::explain::cause::{Cause, Outlook, left_out_words};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{all_causes, unlisted};
 use nm_core::explain::outage_causes::{are_down, command_for_more};
@@ -44,6 +44,12 @@ const MAX_COMMANDS: usize = 5;
 
 /// How many sentences of a cause of several nodes are printed.
 const MAX_SENTENCES: usize = 8;
+
+/// How to see what is left out of a cause of several nodes.
+const ONE_BY_ONE: &str = "explain the nodes one by one to see more";
+
+/// How to see what is left out of a cause of one node.
+const ONCE_DONE: &str = "explain the node again once these are dealt with";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -184,7 +190,7 @@ impl<'a> Judged<'a> {
         // The halt is what the roll is resumed after.
         let resume = halted.map(|(roll, _)| roll_command("resume", roll, kubectl));
         for cause in causes.iter_mut().filter(|cause| resume.iter().any(|it| cause.commands.contains(it))) {
-            (cause.advice, cause.commands) = (String::new(), Vec::new());
+            cause.clear_remedy();
         }
         let (first, last) = match halted {
             Some((_, halted)) if halted.awaits_drain() => (None, Some(halted.cause(kubectl))),
@@ -245,20 +251,12 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
     for mut common in common {
         out.data(&Line::default())?;
         common.cause.what = common.sentences();
-        let left_out = common.shorten_commands();
+        common.shorten_commands();
         let list = command_for_more(&common.cause.down, context.kubectl);
         common.cause.commands.extend(list.filter(|list| !common.cause.commands.contains(list)));
         print_paragraph(&common.cause, &common.nodes, context.now, out)?;
-        if left_out > 0 {
-            out.wrapped_data(&Line::new(format!("  {}", left_out_words(left_out, "more command"))))?;
-        }
     }
     Ok(is_blocked)
-}
-
-fn left_out_words(count: usize, what: &str) -> String {
-    let (counted, are) = (counted(count, what), if count == 1 { "is" } else { "are" });
-    format!("{counted} {are} left out here: explain the nodes one by one to see more.")
 }
 
 fn unlisted_words(pods: usize) -> String {
@@ -298,6 +296,7 @@ impl CommonCause {
         known.down.extend(down);
         known.pods.extend(cause.pods);
         known.add_times(cause.since.into_iter().chain(cause.latest));
+        known.left_out += cause.left_out;
         known.refusals = known.refusals.saturating_add(cause.refusals);
         for (known, more) in [(&mut known.commands, cause.commands), (&mut known.unseen, cause.unseen)] {
             let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
@@ -306,12 +305,12 @@ impl CommonCause {
         known.unseen.truncate(MAX_COMMANDS);
     }
 
-    /// Leaves out all but the first commands of several nodes, and returns how many are left out.
-    fn shorten_commands(&mut self) -> usize {
+    /// Leaves out all but the first commands of several nodes.
+    fn shorten_commands(&mut self) {
         // One more is no longer than to say that there is one.
         let is_long = self.nodes.len() > 1 && self.cause.commands.len() > MAX_COMMANDS + 1;
         let most = if is_long { MAX_COMMANDS } else { self.cause.commands.len() };
-        self.cause.commands.drain(most..).len()
+        self.cause.left_out += self.cause.commands.drain(most..).len();
     }
 
     /// What it is. A sentence that is not true of all nodes names those that it is about.
@@ -325,7 +324,8 @@ impl CommonCause {
             [_] => self.cause.what.first().cloned(),
             down => Some(are_down(down)),
         };
-        let left_out = (self.left_out > 0).then(|| left_out_words(self.left_out, "more detail"));
+        let left_out = (self.left_out > 0)
+            .then(|| format!("{}: {ONE_BY_ONE}.", left_out_words(self.left_out, "detail")));
         is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
     }
 }
@@ -454,6 +454,11 @@ fn print_paragraph(cause: &Cause, nodes: &[String], now: Timestamp, out: &mut Ou
     for command in &cause.commands {
         let command = if out.can_ask() { command.clone() } else { confirmed(command) };
         out.data(&Line::new(format!("    {command}")))?;
+    }
+    if cause.left_out > 0 {
+        let how = if nodes.len() > 1 { ONE_BY_ONE } else { ONCE_DONE };
+        let words = left_out_words(cause.left_out, "command");
+        out.wrapped_data(&Line::new(format!("  {words}: {how}.")))?;
     }
     Ok(())
 }

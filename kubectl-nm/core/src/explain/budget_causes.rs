@@ -13,7 +13,7 @@ use nm_shared::{
     WaitReason, WaitingPod,
 };
 
-use crate::explain::cause::{Cause, CommonGround, Outlook, few, few_and_more, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, few_and_more, few_of, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
@@ -275,10 +275,11 @@ impl Group<'_> {
             ..Words::of(maintenance, facts, &self.subjects, kubectl, now)
         };
         let waits = self.kept.iter().any(|kept| kept.ahead.is_some());
-        let Told { what, advice, commands, passes } = match cause {
+        let tell = |words: Words<'_>| match cause {
             Some(cause) => words.tell(cause),
             None => words.without_facts(waits),
         };
+        let (Told { what, advice, commands, passes }, left_out) = words.counted(tell);
         // What is over is said beside the numbers with which it was not.
         let is_over = cause.is_some_and(FirstCause::is_over);
         let read = |kept: &Kept<'_>| {
@@ -299,6 +300,7 @@ impl Group<'_> {
             unseen: self.unseen.iter().map(Unseen::sentence).collect(),
             advice,
             commands,
+            left_out,
             outlook: Outlook::of(passes),
             common: cause.map(|cause| CommonGround::FirstCause(Box::new(cause.clone()))),
             ..Cause::of_times(self.kept.iter().flat_map(|kept| kept.times.iter().copied()))
@@ -371,18 +373,22 @@ fn read_terminating(
     now: Timestamp,
 ) -> Cause {
     let words = Words::of(maintenance, facts, subjects, kubectl, now);
-    let describe = || words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
+    let describe = |words: Words<'_>| {
+        words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"))
+    };
     let (advice, commands) = if are_counted_later(subjects) {
         let advice = "Wait: the Job controller counts a pod that has failed after the back-off of the Job, which is up to 10 minutes";
         (String::from(advice), Vec::new())
     } else {
-        (wait_for_terminating(count), describe())
+        (wait_for_terminating(count), describe(Words { has_all_commands: true, ..words }))
     };
+    let (commands, left_out) = few_of(commands);
     Cause {
         what: vec![sentence(&words.terminating())],
         pods: subjects.iter().map(|subject| subject.pod.to_string()).collect(),
         advice,
-        commands: few(commands),
+        commands,
+        left_out: left_out.len(),
         outlook: Outlook::Passes,
         ..Cause::default()
     }

@@ -1,5 +1,7 @@
 //! A cause as people see it.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use nm_shared::{BlockReason, PodReference};
 
@@ -31,6 +33,8 @@ pub struct Cause {
     pub advice: String,
     /// Commands to paste into a shell, with connection flags; none if nothing has to be done.
     pub commands: Vec<String>,
+    /// How many commands like these are left out, because there are many.
+    pub left_out: usize,
     /// What becomes of it if nobody does anything.
     pub outlook: Outlook,
     /// Whether it is harm that the drain does to a workload, and keeps nothing from going on.
@@ -96,12 +100,17 @@ impl Cause {
         (self.since, self.latest) = (all.iter().min().copied(), all.iter().max().copied());
     }
 
-    /// A cause of which only these times are known.
     /// Whether it is why a pod does not leave; a pod that stays has no such cause.
     pub fn keeps(&self, pod: &PodReference) -> bool {
         self.outlook != Outlook::Stays && self.pods.contains(&pod.to_string())
     }
 
+    /// Leaves the remedy to another cause.
+    pub fn clear_remedy(&mut self) {
+        (self.advice, self.commands, self.left_out) = (String::new(), Vec::new(), 0);
+    }
+
+    /// A cause of which only these times are known.
     pub(super) fn of_times(times: impl IntoIterator<Item = Timestamp>) -> Self {
         let mut cause = Self::default();
         cause.add_times(times);
@@ -128,27 +137,29 @@ impl Unseen {
 
 /// The first few distinct texts.
 pub(super) fn few(texts: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut few: Vec<String> = Vec::new();
-    for text in texts {
-        if !few.contains(&text) {
-            few.push(text);
-        }
-        // One more is no longer than to say that there is one.
-        if few.len() > MAX_EXAMPLES + 1 {
-            few.truncate(MAX_EXAMPLES);
-            break;
-        }
-    }
-    few
+    few_of(texts).0
+}
+
+/// The first few distinct texts, and those that are left out.
+pub(super) fn few_of(texts: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
+    let mut seen = BTreeSet::new();
+    let mut few: Vec<String> = texts.into_iter().filter(|text| seen.insert(text.clone())).collect();
+    // One more is no longer than to say that there is one.
+    let most = if few.len() > MAX_EXAMPLES + 1 { MAX_EXAMPLES } else { few.len() };
+    let left_out = few.split_off(most);
+    (few, left_out)
+}
+
+/// `2 more commands are left out here`.
+pub fn left_out_words(count: usize, what: &str) -> String {
+    let are = if count == 1 { "is" } else { "are" };
+    format!("{} {are} left out here", counted(count, &format!("more {what}")))
 }
 
 /// The first few distinct sentences, and how many more there are: `5 more budgets are alike.`
 pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
-    let mut distinct = texts.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let mut few = few(texts);
-    let more = distinct.len().saturating_sub(few.len());
+    let (mut few, left_out) = few_of(texts);
+    let more = left_out.len();
     few.extend((more > 0).then(|| format!("{} are alike.", counted(more, &format!("more {noun}")))));
     few
 }

@@ -10,7 +10,7 @@ use kube::core::Status;
 use nm_shared::cluster::refusal::Refusal;
 use nm_shared::{NodeMaintenance, PodReference};
 
-use crate::explain::cause::{continued, few, sentence};
+use crate::explain::cause::{continued, few_of, sentence};
 use crate::explain::cluster_facts::{ClusterFacts, IncompleteOwner, Unseen};
 use crate::explain::first_cause::{ChainEnd, FirstCause, Subject};
 use crate::explain::obstacle::Obstacle;
@@ -45,6 +45,8 @@ pub(super) struct Words<'a> {
     pub(super) subjects: &'a [Subject],
     /// How many evictions the budgets allow.
     pub(super) allowed: i32,
+    /// Whether to leave no command out, however many there are.
+    pub(super) has_all_commands: bool,
     /// The clock of this computer.
     pub(super) now: Timestamp,
 }
@@ -68,6 +70,7 @@ impl<'a> Words<'a> {
             budgets: &[],
             subjects,
             allowed: 0,
+            has_all_commands: false,
             now,
         }
     }
@@ -128,6 +131,17 @@ impl FirstCause {
     }
 }
 
+/// The same, and how many commands are left out.
+pub(super) fn tell_counted(
+    end: &ChainEnd,
+    maintenance: &NodeMaintenance,
+    facts: &ClusterFacts,
+    kubectl: &str,
+    now: Timestamp,
+) -> (Told, usize) {
+    Words::of(maintenance, facts, &end.subjects, kubectl, now).counted(|words| words.tell(&end.cause))
+}
+
 /// Why replacements are not Ready, without the budget that waits for them.
 pub(super) fn tell_of_replacements(
     end: &ChainEnd,
@@ -136,7 +150,7 @@ pub(super) fn tell_of_replacements(
     kubectl: &str,
     now: Timestamp,
 ) -> Told {
-    Words::of(maintenance, facts, &end.subjects, kubectl, now).tell(&end.cause)
+    tell_counted(end, maintenance, facts, kubectl, now).0
 }
 
 impl Words<'_> {
@@ -297,7 +311,7 @@ impl Words<'_> {
     fn other_pods(&self, obstacle: &Obstacle) -> Told {
         let (advice, mut commands) = self.remedy(obstacle);
         let suitable = self.suitable(obstacle);
-        commands.extend(few(suitable.iter().map(|node| self.stop(node))));
+        commands.extend(self.few(suitable.iter().map(|node| self.stop(node))));
         let instead = match suitable.as_slice() {
             [] => String::new(),
             [node] if node == self.node => {
@@ -398,7 +412,7 @@ impl Words<'_> {
             let (namespace, owner) = (shell_quoted(&subject.pod.namespace), shell_quoted(&owner));
             Some(format!("{} -n {namespace} edit {owner}", self.kubectl))
         };
-        few(self.subjects.iter().filter_map(edit))
+        self.few(self.subjects.iter().filter_map(edit))
     }
 
     pub(super) fn subjects(&self) -> String {
@@ -426,12 +440,29 @@ impl Words<'_> {
         self.each(self.subjects.iter().map(|subject| &subject.pod), command)
     }
 
+    /// A cause in words, and how many commands are left out.
+    pub(super) fn counted(self, tell: impl Fn(Self) -> Told) -> (Told, usize) {
+        let all = tell(Self { has_all_commands: true, ..self }).commands.len();
+        let told = tell(self);
+        let left_out = all.saturating_sub(told.commands.len());
+        (told, left_out)
+    }
+
+    /// The first few distinct commands of a kind, or all.
+    pub(super) fn few(&self, commands: impl Iterator<Item = String>) -> Vec<String> {
+        let (mut few, left_out) = few_of(commands);
+        if self.has_all_commands {
+            few.extend(left_out);
+        }
+        few
+    }
+
     fn each<'a>(
         &self,
         objects: impl Iterator<Item = &'a PodReference>,
         command: impl Fn(&str, &str) -> String,
     ) -> Vec<String> {
-        few(objects.map(|object| {
+        self.few(objects.map(|object| {
             let command = command(&shell_quoted(&object.namespace), &shell_quoted(&object.name));
             format!("{} {command}", self.kubectl)
         }))

@@ -9,8 +9,8 @@ use nm_shared::{NodeMaintenance, WaitReason, WaitingPod};
 
 use crate::client::pod_limit::PodLimit;
 use crate::client::pod_problem::{container_statuses, is_restarted_forever};
-use crate::explain::cause::{Cause, few};
-use crate::explain::cause_wording::tell_of_replacements;
+use crate::explain::cause::{Cause, few, few_of};
+use crate::explain::cause_wording::tell_counted;
 use crate::explain::cluster_facts::{ClusterFacts, ReadPod};
 use crate::explain::first_cause::{Subject, stuck_replacements};
 use crate::explain::obstacle::Obstacle;
@@ -149,7 +149,7 @@ fn not_running(
     let ends = stuck_replacements(read.iter().map(|read| (&read.pod, read.warnings.as_slice())), facts, now);
     let completing = WaitReason::Completing.as_str();
     let cause = |end| {
-        let told = tell_of_replacements(&end, maintenance, facts, kubectl, now);
+        let (told, left_out) = tell_counted(&end, maintenance, facts, kubectl, now);
         let is_of = |pod: &Pod| end.subjects.iter().any(|subject| subject.pod == reference_in(&pod.metadata));
         let have_run = read.iter().any(|read| is_of(&read.pod) && has_run(&read.pod));
         let waiting: Vec<&WaitingPod> = pods
@@ -161,7 +161,7 @@ fn not_running(
             let (namespace, name) = (shell_quoted(&subject.pod.namespace), shell_quoted(&subject.pod.name));
             format!("{kubectl} -n {namespace} delete pod {name}")
         };
-        let deletes = few(end.subjects.iter().map(delete));
+        let (deletes, kept) = few_of(end.subjects.iter().map(delete));
         let waits = format!(
             "The drain waits for pods to terminate on their own ({completing}), and these do not run."
         );
@@ -169,6 +169,7 @@ fn not_running(
             what: [waits].into_iter().chain(told.what).collect(),
             advice: format!("{}. {}", told.advice, evict_now(&end.subjects, have_run)),
             commands: told.commands.into_iter().chain(deletes).collect(),
+            left_out: left_out + kept.len(),
             ..about(&waiting)
         }
     };

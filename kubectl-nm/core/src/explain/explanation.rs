@@ -16,7 +16,7 @@ use nm_shared::{
 };
 
 use crate::explain::budget_causes;
-use crate::explain::cause::{Cause, CommonGround, Outlook, capitalized, continued, few, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, capitalized, continued, few, few_of, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::completion;
 use crate::explain::deletions;
@@ -192,7 +192,7 @@ fn goes_on(maintenance: &NodeMaintenance, reconcilers: &Reconcilers) -> bool {
 fn await_drain(cause: &mut Cause) {
     if cause.outlook == Outlook::Passes {
         cause.outlook = Outlook::AwaitsDrain;
-        (cause.advice, cause.commands) = (String::new(), Vec::new());
+        cause.clear_remedy();
     }
 }
 
@@ -368,10 +368,12 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
     let describe = |volume: &&AttachedVolume| {
         format!("{kubectl} describe volumeattachment {}", shell_quoted(&volume.attachment))
     };
+    let (commands, left_out) = few_of(volumes.iter().map(describe));
     Cause {
         what: vec![what],
         advice: advice.to_owned(),
-        commands: few(volumes.iter().map(describe)),
+        commands,
+        left_out: left_out.len(),
         outlook: Outlook::of(error.is_none()),
         ..Cause::of_times(volumes.iter().map(|volume| volume.since.0))
     }
@@ -399,14 +401,17 @@ fn blocking(
             .unwrap_or_else(|| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message))
     };
     let after = |text: String| if begin.is_empty() { sentence(&text) } else { format!("{begin}{text}.") };
+    let advice = remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default();
+    let (mut commands, left_out) = few_of(remedies.into_iter().map(|remedy| remedy.command));
+    let (recounts, uncounted) =
+        few_of(pods.iter().filter_map(|pod| recount::of_several(pod, kubectl)));
+    commands.extend(recounts);
     let mut cause = Cause {
         what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
-        advice: remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default(),
-        commands: few(remedies.into_iter().map(|remedy| remedy.command))
-            .into_iter()
-            .chain(few(pods.iter().filter_map(|pod| recount::of_several(pod, kubectl))))
-            .collect(),
+        advice,
+        commands,
+        left_out: left_out.len() + uncounted.len(),
         pods: names,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
@@ -464,16 +469,19 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     for pod in status(maintenance).returned_pods.iter().flatten().filter(|pod| !is_ours(pod)) {
         workloads.entry((&pod.namespace, returned_pods::workload(pod))).or_default().push(pod);
     }
-    let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| Cause {
+    let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| {
+ let (commands, left_out) = few_of(pods.iter().map(|pod| returned_pods::edit(kubectl, pod)));
+ Cause {
         what: vec![format!(
             "The pods of {workload} in {namespace} tolerate the cordon: they returned to the node and stay."
         )],
         pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
         advice: returned_pods::ADVICE.to_owned(),
-        commands: few(pods.iter().map(|pod| returned_pods::edit(kubectl, pod))),
+        commands,
+        left_out: left_out.len(),
         outlook: Outlook::Stays,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
-    };
+    }};
     workloads.into_iter().map(cause).collect()
 }
 

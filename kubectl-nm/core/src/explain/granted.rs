@@ -50,6 +50,7 @@ pub(super) fn report(
     }
     cause.what.push(String::from("By now, nm-reconciler has this permission."));
     cause.outlook = Outlook::Passes;
+    cause.clear_remedy();
     cause.advice = String::from("Wait: nm-reconciler tries again within a minute");
     cause.commands = vec![nm_command(kubectl, &format!("status {}", shell_quoted(node(maintenance))))];
 }

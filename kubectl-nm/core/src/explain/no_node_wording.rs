@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nm_shared::cluster::node_fit::Unfit;
 
-use crate::explain::cause::{capitalized, few};
+use crate::explain::cause::capitalized;
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
 use crate::maintenance::node_in_service::is_of_condition;
@@ -109,7 +109,7 @@ impl Words<'_> {
     /// The commands of [`repairs`], whose words have the condition.
     pub(super) fn uncordon(&self, left: &NoNodeLeft) -> Vec<String> {
         let uncordon = |node: &String| format!("{} uncordon {}", self.kubectl, shell_quoted(node));
-        few(left.cordoned.iter().map(uncordon))
+        self.few(left.cordoned.iter().map(uncordon))
     }
 }
 

@@ -7,7 +7,6 @@ use nm_shared::cluster::node::Readiness;
 use nm_shared::drain::pod_state::deadline_on;
 
 use crate::args::duration::age;
-use crate::explain::cause::few;
 use crate::explain::cause_wording::{RECENTLY, Words};
 use crate::explain::first_cause::{Subject, are_counted_later};
 use crate::explain::obstacle::Obstacle;
@@ -199,7 +198,7 @@ impl Words<'_> {
                     let rest = log_of_exited(container, subject.has_ended_container);
                     format!("{} -n {namespace} logs {pod} {rest}", self.kubectl)
                 };
-                (CRASH_LOOP_ADVICE, few(self.subjects.iter().map(log)))
+                (CRASH_LOOP_ADVICE, self.few(self.subjects.iter().map(log)))
             }
             Obstacle::ContainerCreation { .. } => {
                 ("Create or correct what the container refers to", describe())

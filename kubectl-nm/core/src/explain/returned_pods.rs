@@ -13,7 +13,7 @@ use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::returning::{ReturnCause, tolerates_cordon};
 use nm_shared::{BlockReason, BlockedPod, Group, NodeMaintenance, ReturnedPod, WorkloadReference};
 
-use crate::explain::cause::{Cause, few};
+use crate::explain::cause::{Cause, few_of};
 use crate::explain::cause_wording::Words;
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::no_node_left;
@@ -64,7 +64,7 @@ pub(super) fn name_remedy(
     let first = DrainPod::from(*first);
     let is_assigned =
         Group::ALL.iter().all(|group| ReturnCause::of(&first, group.drain_taint()) == ReturnCause::Assigned);
-    let edit = few(read.iter().map(|pod| {
+    let (edit, left_out) = few_of(read.iter().map(|pod| {
         let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
         let owner = owner_of(pod);
         edit_owner(kubectl, namespace.unwrap_or_default(), name.unwrap_or_default(), owner.as_ref())
@@ -87,7 +87,8 @@ pub(super) fn name_remedy(
         ),
         stuck => without_a_node(stuck, is_assigned, maintenance, &words),
     };
-    (cause.advice, cause.commands) = (advice, commands.into_iter().chain(edit).collect());
+    (cause.advice, cause.left_out) = (advice, left_out.len());
+    cause.commands = commands.into_iter().chain(edit).collect();
 }
 
 /// Whether no node in service but its own can take a pod; false if that is not known.

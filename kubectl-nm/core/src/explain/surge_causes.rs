@@ -7,7 +7,7 @@ use nm_shared::cluster::pod::reference_in;
 use nm_shared::{BlockFacts, BlockedPod, Grant, NodeMaintenance, PodReference, SurgeObstacle, SurgingPod};
 
 use crate::explain::cause::{Cause, Outlook, few};
-use crate::explain::cause_wording::tell_of_replacements;
+use crate::explain::cause_wording::tell_counted;
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::first_cause::{ChainEnd, pods_elsewhere, stuck_replacements};
 use crate::explain::told_alone::ToldAlone;
@@ -123,12 +123,13 @@ fn explain(
     now: Timestamp,
 ) {
     for (at, end) in ends.into_iter().take(MAX_REASONS).enumerate() {
-        let told = tell_of_replacements(&end, maintenance, facts, kubectl, now);
+        let (told, left_out) = tell_counted(&end, maintenance, facts, kubectl, now);
         cause.what.extend(told.what);
         cause.unseen.extend(few(end.unseen.iter().map(Unseen::sentence)));
         if at == 0 {
             cause.advice = told.advice;
             cause.commands.splice(0..0, told.commands);
+            cause.left_out += left_out;
         }
     }
 }

@@ -147,12 +147,12 @@ impl WaysBack {
         let left: Vec<(&String, &Vec<String>)> = self.rolls.iter().filter(|_| self.none_returns()).collect();
         let confirmations = self.confirmations.keys().map(|(roll, _)| roll);
         let rolls = self.waits.keys().chain(confirmations).chain(left.iter().map(|(roll, _)| *roll));
-        let status = few(rolls.map(|roll| roll_command("status", roll, words.kubectl)));
+        let status = words.few(rolls.map(|roll| roll_command("status", roll, words.kubectl)));
         let skip = |(roll, nodes): (&String, &Vec<String>)| -> Vec<String> {
             nodes.iter().map(|node| words.skip(roll, node)).collect()
         };
-        let skip = few(left.into_iter().flat_map(skip));
-        let stop = few(self.stoppable.iter().map(|node| words.stop(node)));
+        let skip = words.few(left.into_iter().flat_map(skip));
+        let stop = words.few(self.stoppable.iter().map(|node| words.stop(node)));
         if self.none_returns() {
             return first.into_iter().chain(stop).chain(status).chain(skip).collect();
         }

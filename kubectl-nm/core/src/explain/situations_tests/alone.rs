@@ -60,8 +60,12 @@ fn a_pod_is_explained_alone_whatever_blocks_others_alike() {
 
 /// What the cluster shows of the pods: each is guarded by a budget of its own that can never allow an eviction.
 fn alike() -> ClusterFacts {
+    alike_of(&PODS)
+}
+
+fn alike_of(pods: &[&str]) -> ClusterFacts {
     let mut facts = ClusterFacts::default();
-    for pod in PODS {
+    for pod in pods {
         let PodReference { namespace, .. } = reference(pod);
         let budget =
             edited(never("maxUnavailable", json!(0), 1).budget, "/metadata/namespace", json!(namespace));
@@ -106,6 +110,27 @@ fn alike_without_surge() -> ClusterFacts {
     let mut facts = alike();
     facts.budgets.values_mut().for_each(|guarded| guarded.may_surge = false);
     facts
+}
+
+#[test]
+fn the_commands_of_like_budgets_that_are_left_out_are_counted() {
+    let names: Vec<String> = ('a'..='h').map(|namespace| format!("{namespace}/web-0")).collect();
+    for (count, left_out) in [(6, 0), (7, 2), (8, 3)] {
+        let pods: Vec<&str> = names.iter().take(count).map(String::as_str).collect();
+        let mut facts = alike_of(&pods);
+        facts.budgets.values_mut().for_each(|guarded| guarded.may_surge = false);
+        let budget = json!({"name": "web", "desiredHealthy": 1, "currentHealthy": 1});
+        let blocked: Vec<Value> = pods
+            .iter()
+            .map(|pod| {
+                json!({"namespace": reference(pod).namespace, "name": "web-0", "reason": "DisruptionBudget",
+                    "message": "m", "since": NOW, "attempts": 1, "budget": budget})
+            })
+            .collect();
+        let object = with_status("n1", json!({"phase": "Running", "blockedPods": blocked}));
+        let [cause] = <[Cause; 1]>::try_from(explained(&object, &facts)).unwrap();
+        assert_eq!((cause.commands.len(), cause.left_out), (count - left_out, left_out), "{cause:#?}");
+    }
 }
 
 #[test]
