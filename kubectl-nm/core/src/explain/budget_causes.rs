@@ -373,9 +373,8 @@ fn read_terminating(
     now: Timestamp,
 ) -> Cause {
     let words = Words::of(maintenance, facts, subjects, kubectl, now);
-    let describe = |words: Words<'_>| {
-        words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"))
-    };
+    let describe =
+        |words: Words<'_>| words.each_pod(|namespace, pod| format!("-n {namespace} describe pod {pod}"));
     let (advice, commands) = if are_counted_later(subjects) {
         let advice = "Wait: the Job controller counts a pod that has failed after the back-off of the Job, which is up to 10 minutes";
         (String::from(advice), Vec::new())

@@ -403,8 +403,7 @@ fn blocking(
     let after = |text: String| if begin.is_empty() { sentence(&text) } else { format!("{begin}{text}.") };
     let advice = remedies.first().map(|remedy| remedy.advice.clone()).unwrap_or_default();
     let (mut commands, left_out) = few_of(remedies.into_iter().map(|remedy| remedy.command));
-    let (recounts, uncounted) =
-        few_of(pods.iter().filter_map(|pod| recount::of_several(pod, kubectl)));
+    let (recounts, uncounted) = few_of(pods.iter().filter_map(|pod| recount::of_several(pod, kubectl)));
     commands.extend(recounts);
     let mut cause = Cause {
         what: few(pods.iter().map(what).map(|text| after(text.trim_end_matches('.').to_owned()))),
@@ -470,18 +469,19 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
         workloads.entry((&pod.namespace, returned_pods::workload(pod))).or_default().push(pod);
     }
     let cause = |((namespace, workload), pods): ((&str, String), Vec<&ReturnedPod>)| {
- let (commands, left_out) = few_of(pods.iter().map(|pod| returned_pods::edit(kubectl, pod)));
- Cause {
-        what: vec![format!(
-            "The pods of {workload} in {namespace} tolerate the cordon: they returned to the node and stay."
-        )],
-        pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
-        advice: returned_pods::ADVICE.to_owned(),
-        commands,
-        left_out: left_out.len(),
-        outlook: Outlook::Stays,
-        ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
-    }};
+        let (commands, left_out) = few_of(pods.iter().map(|pod| returned_pods::edit(kubectl, pod)));
+        Cause {
+            what: vec![format!(
+                "The pods of {workload} in {namespace} tolerate the cordon: they returned to the node and stay."
+            )],
+            pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
+            advice: returned_pods::ADVICE.to_owned(),
+            commands,
+            left_out: left_out.len(),
+            outlook: Outlook::Stays,
+            ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
+        }
+    };
     workloads.into_iter().map(cause).collect()
 }
 

@@ -7,7 +7,7 @@ use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nm_core::client::watch_stream::WatchChange;
-use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, Unseen};
+use nm_core::explain::cluster_facts::{ClusterFacts, GuardedPods, ReadPod, Unseen};
 use nm_core::explain::remedy::Remedy;
 use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::ROLL_LABEL;
@@ -394,6 +394,53 @@ fn what_is_said_of_a_selected_pod_is_about_its_own_budget_even_if_others_block_a
         assert!(model.copy_text().unwrap().starts_with(&own), "{own}: {:?}", model.copy_text());
         press(&mut model, KeyCode::Down);
     }
+}
+
+/// The lines of the pane with the details of `shop/cart-0`, which is blocked so.
+fn details(blocked: &serde_json::Value, facts: Option<Box<ClusterFacts>>) -> String {
+    let mut model = node(options());
+    let mut status = running(40, &[("cart-0", "m")]);
+    let pod = status["blockedPods"][0].as_object_mut().unwrap();
+    pod.extend(blocked.as_object().unwrap().clone());
+    let object = Arc::new(with_status("worker-07", status));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(object)));
+    if let Some(facts) = facts {
+        send(&mut model, read(facts));
+    }
+    press(&mut model, KeyCode::Char('v'));
+    model.pane_lines(500).into_iter().map(|(line, _)| line + "\n").collect()
+}
+
+#[test]
+fn the_details_of_a_pod_show_all_commands_of_its_cause() {
+    let two = json!({"reason": "MultipleDisruptionBudgets", "budget": null, "budgets": [{"name": "two"}, {"name": "two-b"}]});
+    let facts = Box::new(ClusterFacts::default());
+    for facts in [None, Some(facts)] {
+        let said = details(&two, facts);
+        let commands = "  kubectl -n shop edit pdb two two-b\n  kubectl -n shop annotate pdb two two-b ";
+        assert!(said.contains(commands), "{said}");
+    }
+}
+
+#[test]
+fn the_details_of_a_pod_that_returns_show_how_to_edit_its_owner() {
+    let pod: k8s_openapi::api::core::v1::Pod = parse(json!({
+        "metadata": {"name": "cart-0", "namespace": "shop",
+            "ownerReferences": [{"kind": "StatefulSet", "name": "cart", "controller": true, "apiVersion": "apps/v1", "uid": "u"}]},
+        "spec": {"nodeName": "worker-07", "containers": [], "tolerations": [{"operator": "Exists"}]}}));
+    let replacement = ReadPod { pod, warnings: Vec::new() };
+    let replacements = [(PodReference { name: "cart-0".into(), ..cart() }, Ok(Some(replacement)))].into();
+    let cordoned = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"unschedulable": true},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let nodes = Some(Ok(["worker-07", "worker-99"].map(|name| parse(cordoned(name))).into()));
+    let in_maintenance = ["worker-07", "worker-99"].map(str::to_owned).into();
+    let facts = Box::new(ClusterFacts { replacements, nodes, in_maintenance, ..ClusterFacts::default() });
+    let said = details(&json!({"reason": "KeepsReturning", "budget": null}), Some(facts));
+    let first = said.lines().find(|line| line.starts_with("  ")).unwrap_or_default();
+    assert_ne!(first, "  kubectl -n shop edit sts/cart", "a node may return to service first: {said}");
+    assert!(said.contains("\n  kubectl -n shop edit sts/cart\n"), "{said}");
 }
 
 #[test]

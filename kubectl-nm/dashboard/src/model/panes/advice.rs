@@ -24,48 +24,79 @@ use crate::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::model::{Model, OpenNode};
 use crate::objects::replacement_pod::{ReplicaState, WaitsFor};
 
+/// What blocks a row, and what to do about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Advice {
+    /// With the name of what it is about.
+    pub(crate) why: String,
+    pub(crate) remedy: Remedy,
+    /// The commands that follow the one of the remedy.
+    pub(crate) then: Vec<String>,
+    /// How many further commands are left out.
+    pub(crate) left_out: usize,
+}
+
+impl Advice {
+    /// The words and the commands of a cause.
+    fn of(why: String, cause: Cause) -> Self {
+        let mut commands = cause.commands.into_iter();
+        let command = commands.next().unwrap_or_default();
+        let remedy = Remedy { advice: cause.advice, command };
+        Self { why, remedy, then: commands.collect(), left_out: cause.left_out }
+    }
+}
+
+impl From<(String, Remedy)> for Advice {
+    fn from((why, remedy): (String, Remedy)) -> Self {
+        Self { why, remedy, then: Vec::new(), left_out: 0 }
+    }
+}
+
 impl Model {
-    /// What blocks the selected row, or else the first row, and what to do about it.
+    /// What blocks the selected row, or else the first row, and what to do about it first.
     pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
-        self.remedy_of_selected().or_else(|| match &self.open {
+        let advice = self.advice_of_selected().or_else(|| self.advice_of_first())?;
+        Some((advice.why, advice.remedy))
+    }
+
+    fn advice_of_first(&self) -> Option<Advice> {
+        match &self.open {
             Some(open) => {
                 let first = open.pods.rows.nth(0).and_then(|row| self.remedy_of_pod(open, row));
                 first.or_else(|| self.remedy_of_node(self.maintenance()?))
             }
             None if self.shows_nodes() => None,
             None => self.remedy_of_node(self.fleet.maintenance(self.fleet.rows.nth(0)?.key())?),
-        })
+        }
     }
 
-    pub(super) fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
+    pub(super) fn advice_of_selected(&self) -> Option<Advice> {
         match &self.open {
             Some(open) => {
                 let held = self.maintenance().filter(|it| waits(it) && !open.has_chosen());
                 let of_node = held.and_then(|maintenance| self.first_remedy(maintenance));
                 of_node.or_else(|| match open.pod_of_selected() {
                     Some(row) => self.remedy_of_pod(open, row),
-                    None => self.remedy_of_replacement(open.selected_in_tree()?),
+                    None => self.remedy_of_replacement(open.selected_in_tree()?).map(Advice::from),
                 })
             }
             None => self.remedy_of_node(self.maintenance()?),
         }
     }
 
-    fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<(String, Remedy)> {
+    fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<Advice> {
         let is_pending = row.progress.state.is_some_and(PodState::is_pending);
         if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
             let what =
                 cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
             let of_drain = open.first_causes.of_drain().filter(|_| cause.outlook == Outlook::AwaitsDrain);
-            let remedy_of = |cause: &Cause| Remedy {
-                advice: cause.advice.clone(),
-                command: cause.commands.first().cloned().unwrap_or_default(),
+            let why = of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.'));
+            let Some(of_drain) = of_drain else {
+                let advice = Advice::of(why, cause.clone());
+                let remedy = and_continue(self.maintenance().map(AsRef::as_ref), advice.remedy);
+                return Some(Advice { remedy, ..advice });
             };
-            let remedy = match of_drain {
-                Some(of_drain) => remedy_of(of_drain),
-                None => and_continue(self.maintenance().map(AsRef::as_ref), remedy_of(cause)),
-            };
-            return Some((of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.')), remedy));
+            return Some(Advice::of(why, of_drain.clone()));
         }
         let case = Case {
             kubectl: &self.options.kubectl,
@@ -83,7 +114,15 @@ impl Model {
             None => remedy::remedy(&case),
         };
         let remedy = and_continue(maintenance, remedy);
-        Some((why(&case, &row.progress.message), remedy))
+        // Nothing has to be read of some causes.
+        let told = maintenance.and_then(|maintenance| {
+            let (facts, kubectl) = (self.known_facts(), &self.options.kubectl);
+            let none = Reconcilers::default();
+            explanation::of_pod(&row.id.reference(), maintenance, &none, &facts, kubectl, self.now)
+        });
+        let told = told.filter(|told| told.commands.first() == Some(&remedy.command));
+        let then = told.map(|told| told.commands.into_iter().skip(1).collect()).unwrap_or_default();
+        Some(Advice { then, ..(why(&case, &row.progress.message), remedy).into() })
     }
 
     /// What a replacement waits for, and a command that shows more.
@@ -104,11 +143,13 @@ impl Model {
             .then(|| (format!("{}/{}: {message}", id.namespace, id.name), Remedy { advice, command }))
     }
 
-    fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+    fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
         let first = self.first_remedy(maintenance);
         let blocked = || remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
-        let remedy = first.or_else(blocked).or_else(|| self.remedy_of_cause(maintenance));
-        remedy.or_else(|| self.remedy_of_surge(maintenance)).or_else(|| self.remedy_of_outages(maintenance))
+        let remedy =
+            first.or_else(|| blocked().map(Advice::from)).or_else(|| self.remedy_of_cause(maintenance));
+        let other = || self.remedy_of_surge(maintenance).or_else(|| self.remedy_of_outages(maintenance));
+        remedy.or_else(|| other().map(Advice::from))
     }
 
     /// A surge that takes long, and the command that shows its cause.
@@ -136,7 +177,7 @@ impl Model {
 
     /// What keeps the maintenance as a whole from continuing, which comes before its pods in `explain`, too. None if its pods have
     /// to be fixed first.
-    fn first_remedy(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+    fn first_remedy(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
         if first_fixes_pods(maintenance) {
             return None;
         }
@@ -147,7 +188,7 @@ impl Model {
     }
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
-    fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+    fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
         let facts = self.known_facts();
         let (kubectl, now) = (&self.options.kubectl, self.now);
         let causes = explanation::causes(maintenance, &Reconcilers::default(), &facts, kubectl, now);
@@ -160,7 +201,7 @@ impl Model {
 
     /// What the user most likely wants to paste: the command for the selected row, or a description of it.
     pub(crate) fn copy_text(&self) -> Option<String> {
-        let command = self.remedy_of_selected().map(|(_, remedy)| remedy.command);
+        let command = self.advice_of_selected().map(|advice| advice.remedy.command);
         let command = command.filter(|command| !command.is_empty());
         let text = command.or_else(|| self.selected_line())?;
         // It is pasted where line breaks and control characters take effect.
@@ -196,10 +237,10 @@ fn first_fixes_pods(maintenance: &NodeMaintenance) -> bool {
     explanation::continues(maintenance).is_some() && !is_held_by_hooks(maintenance)
 }
 
-fn remedy_of(maintenance: &NodeMaintenance, cause: Cause) -> Option<(String, Remedy)> {
-    let what = cause.what.into_iter().next()?;
+fn remedy_of(maintenance: &NodeMaintenance, cause: Cause) -> Option<Advice> {
+    let what = cause.what.first()?;
     let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
-    Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
+    (!cause.commands.is_empty()).then(|| Advice::of(why, cause))
 }
 
 /// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.

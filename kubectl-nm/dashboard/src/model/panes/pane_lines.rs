@@ -1,7 +1,7 @@
 //! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
 use nm_core::args::duration::age;
-use nm_core::explain::cause::capitalized;
+use nm_core::explain::cause::{capitalized, left_out_words};
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
 use nm_core::maintenance::{blocked_pods, status};
@@ -10,6 +10,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::open_node::pod_row::{PodRow, detail};
+use crate::model::panes::advice::Advice;
 use crate::model::panes::events::NodeEvent;
 use crate::model::tree::tree_row::{TreeItem, TreeRow};
 use crate::model::{Model, OpenNode, SideContent};
@@ -88,7 +89,7 @@ impl Model {
             let maintenance = self.maintenance().map(|object| self.maintenance_lines(object));
             node.into_iter().chain(maintenance.unwrap_or_else(|| vec![self.not_in_maintenance()])).collect()
         };
-        if let Some((why, remedy)) = self.remedy_of_selected() {
+        if let Some(Advice { why, remedy, then, left_out }) = self.advice_of_selected() {
             // What to do comes before what may scroll.
             let has_command = !remedy.command.is_empty();
             let end = if has_command { ':' } else { '.' };
@@ -99,7 +100,10 @@ impl Model {
             // What passes may need nothing.
             let needs_something = !remedy.advice.is_empty();
             first.extend(needs_something.then(|| (format!("{}{end}", remedy.advice), LineKind::Plain)));
-            first.extend(has_command.then(|| (format!("  {}", remedy.command), LineKind::Strong)));
+            let commands = has_command.then_some(remedy.command).into_iter().chain(then);
+            first.extend(commands.map(|command| (format!("  {command}"), LineKind::Strong)));
+            let more = (left_out > 0).then(|| format!("{}.", left_out_words(left_out, "command")));
+            first.extend(more.map(|more| (more, LineKind::Quiet)));
             first.push((String::new(), LineKind::Plain));
             let at = lines.len().min(1);
             lines.splice(at..at, first);
