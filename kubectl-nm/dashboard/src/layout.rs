@@ -7,6 +7,7 @@ use nm_core::terminal::text::harmless;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::model::lists::listing::Rows;
+use crate::model::panes::advice::Advice;
 use crate::model::{Model, SideContent};
 use crate::wrapping::{wrap, wrap_to};
 
@@ -200,13 +201,19 @@ const SEVERAL_LINES_FROM: u16 = 20;
 pub(crate) fn remedy_lines(model: &Model, area: Rect) -> (Vec<String>, Vec<String>) {
     // The pane has the same.
     let is_shown = model.side.is_none_or(|side| side.shows != SideContent::Details);
-    let Some((why, remedy)) = model.remedy().filter(|_| is_shown) else { return (Vec::new(), Vec::new()) };
+    let Some((is_of_selected, Advice { why, remedy, .. })) = model.advice().filter(|_| is_shown) else {
+        return (Vec::new(), Vec::new());
+    };
     let most = if area.height >= SEVERAL_LINES_FROM { 3 } else { 1 };
     let width = text_columns(area).saturating_sub(REMEDY_LABEL.into());
     let fit = |text: String| wrap_to(&harmless(&text), width, most);
-    // The advice comes first: a long message would cut it off, and is in the row as well.
+    // The advice comes first: a long message would cut it off, and is in the row as well. Of another row, the name comes first.
     let command = Some(remedy.command).filter(|command| !command.is_empty());
-    let said = if remedy.advice.is_empty() { why } else { format!("{} ({why})", remedy.advice) };
+    let said = match remedy.advice.as_str() {
+        "" => why,
+        advice if is_of_selected => format!("{advice} ({why})"),
+        advice => format!("{why}. {advice}"),
+    };
     (fit(said), command.map(fit).unwrap_or_default())
 }
 

@@ -194,7 +194,7 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
         "describe the pod, the workload, the node or the maintenance",
     )
     .in_footer(5, "describe"),
-    entry(Action::Copy, Reading, "copy", &["c"], "copy the suggested command, or the row")
+    entry(Action::Copy, Reading, "copy", &["c"], "copy the command that is shown, or the row")
         .in_footer(17, "copy"),
     entry(Action::Reconnect, Reading, "reconnect", &["r"], "reconnect and redraw"),
     entry(

@@ -14,14 +14,16 @@ use nm_core::maintenance::ROLL_LABEL;
 use nm_core::maintenance::roll::{RollRunners, STATE};
 use nm_core::testing::objects::{running, timed_out, with_status};
 use nm_shared::{Phase, PodReference};
+use ratatui::layout::Rect;
 use serde_json::json;
 
+use crate::layout::remedy_lines;
 use crate::message::{Effect, Message};
-use crate::model::Model;
 use crate::model::panes::advice::remedy_of_blocked;
+use crate::model::{Model, Options};
 use crate::objects::replacements::{ReplacementChange, ReplacementScope};
 use crate::tests::replacements::{replica, report};
-use crate::tests::scenes::{empty, node, now, options, pod, press, send};
+use crate::tests::scenes::{empty, fleet, node, now, options, pod, press, send, type_in};
 use crate::update::causes::known_of;
 
 fn cart() -> PodReference {
@@ -393,6 +395,23 @@ fn what_is_said_of_a_selected_pod_is_about_its_own_budget_even_if_others_block_a
         let own = format!("kubectl -n {} patch pdb web ", row.group.name.0);
         assert!(model.copy_text().unwrap().starts_with(&own), "{own}: {:?}", model.copy_text());
         press(&mut model, KeyCode::Down);
+    }
+}
+
+#[test]
+fn what_blocks_another_row_than_the_selected_one_begins_with_its_name() {
+    for (scene, keys, name) in
+        [(node as fn(Options) -> Model, "jjj", "shop/cart-0: "), (fleet, "jjjj", "worker-07: shop/cart-0: ")]
+    {
+        let mut model = scene(options());
+        send(&mut model, read(never_allowing("worker-07")));
+        type_in(&mut model, keys);
+        let (_, remedy) = model.remedy().unwrap();
+        for (width, height) in [(40, 12), (80, 16), (80, 24), (200, 50)] {
+            let (why, _) = remedy_lines(&model, Rect { x: 0, y: 0, width, height });
+            assert!(why[0].starts_with(name), "{why:?}");
+        }
+        assert_eq!(model.copy_text(), Some(remedy.command));
     }
 }
 

@@ -244,13 +244,15 @@ fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
 }
 
 #[test]
-fn c_copies_the_suggested_command_or_else_the_row() {
+fn c_copies_the_command_that_is_shown_or_else_the_row() {
     for (scene, keys, copied) in [
         (fleet as fn(Options) -> Model, "c", "kubectl nm explain worker-07"),
         (fleet, "jjc", "kubectl describe nm worker-33"),
-        (fleet, "jjjjc", "worker-08 Draining 50% 13/26"),
+        (fleet, "jjjjvc", "worker-08 Draining 50% 13/26"),
+        (fleet, "jjjjc", "kubectl nm explain worker-07"),
         (node, "c", "kubectl nm explain worker-07"),
-        (node, "jjjc", "Terminating pay/ledger-1"),
+        (node, "jjjvc", "Terminating pay/ledger-1"),
+        (node, "jjjc", "kubectl nm explain worker-07"),
         (node, "jjc", "kubectl -n web edit pod import-9x"),
     ] {
         let mut model = scene(options());

@@ -21,7 +21,7 @@ use crate::model::fleet::node_row::NodeRow;
 use crate::model::lists::listing::Row;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::tree::tree_row::{TreeItem, TreeRow};
-use crate::model::{Model, OpenNode};
+use crate::model::{Model, OpenNode, SideContent};
 use crate::objects::replacement_pod::{ReplicaState, WaitsFor};
 
 /// What blocks a row, and what to do about it.
@@ -54,9 +54,19 @@ impl From<(String, Remedy)> for Advice {
 
 impl Model {
     /// What blocks the selected row, or else the first row, and what to do about it first.
+    #[cfg(test)]
     pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
-        let advice = self.advice_of_selected().or_else(|| self.advice_of_first())?;
-        Some((advice.why, advice.remedy))
+        self.advice().map(|(_, advice)| (advice.why, advice.remedy))
+    }
+
+    /// What blocks the selected row, or else the first row, and whether it is the selected one. The pane with the details is only
+    /// about the selected row.
+    pub(crate) fn advice(&self) -> Option<(bool, Advice)> {
+        let of_selected = self.advice_of_selected().map(|advice| (true, advice));
+        let has_details = self.side.is_some_and(|side| side.shows == SideContent::Details);
+        // Without rows, it is about the open node.
+        let has_no_rows = self.rows().len() == 0;
+        of_selected.or_else(|| Some((has_no_rows, self.advice_of_first().filter(|_| !has_details)?)))
     }
 
     fn advice_of_first(&self) -> Option<Advice> {
@@ -199,9 +209,9 @@ impl Model {
         ClusterFacts { rolls: self.fleet.rolls.clone(), ..ClusterFacts::default() }
     }
 
-    /// What the user most likely wants to paste: the command for the selected row, or a description of it.
+    /// What the user most likely wants to paste: the command that is shown, or a description of the selected row.
     pub(crate) fn copy_text(&self) -> Option<String> {
-        let command = self.advice_of_selected().map(|advice| advice.remedy.command);
+        let command = self.advice().map(|(_, advice)| advice.remedy.command);
         let command = command.filter(|command| !command.is_empty());
         let text = command.or_else(|| self.selected_line())?;
         // It is pasted where line breaks and control characters take effect.
