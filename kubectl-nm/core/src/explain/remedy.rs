@@ -425,9 +425,10 @@ fn common_refusal(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> S
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
         (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
-        (BlockReason::ServerError, _) if let Some(webhook) = &facts.webhook => {
-            format!("webhook {webhook}, which does not answer")
-        }
+        (BlockReason::ServerError, _) => match &facts.webhook {
+            Some(webhook) => format!("webhook {webhook}, which does not answer"),
+            None => blocker(reason).to_owned(),
+        },
         (BlockReason::NodeNotReady, _) => match &facts.node {
             Some(node) => format!("node {node} (not Ready)"),
             None => blocker(reason).to_owned(),

@@ -306,6 +306,21 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_the_api_server_block_the_pods_of_all_namespaces_alike() {
+        let in_namespace = |namespace: &&str| {
+            json!({"namespace": namespace, "name": "a", "reason": "ServerError", "message": "timeout",
+                "since": "2026-01-02T03:00:01Z", "attempts": 1})
+        };
+        let blocked: Vec<Value> = ["blog", "shop"].iter().map(in_namespace).collect();
+        let (records, last) =
+            follow(vec![draining(5, &["a"], &json!(blocked)), draining(130, &[], &json!([]))]);
+        assert_eq!(
+            records.summary(&last).last().unwrap(),
+            "was blocked by: errors of the API server (2 pods, 2 evictions refused)"
+        );
+    }
+
+    #[test]
     fn a_pod_is_counted_once_whether_or_not_its_budgets_are_named() {
         let both = |budgets: Value, attempts: i32| {
             json!([{"namespace": "shop", "name": "a", "reason": "MultipleDisruptionBudgets", "message": "m",
