@@ -9,6 +9,7 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_shared::DrainSpec;
 
 use crate::config::appearance::{Appearance, ThemeName};
+use crate::layout::ScreenLayout;
 use crate::message::{CommandError, Message};
 use crate::model::{Model, Options};
 use crate::objects::watch_state::{WatchKind, WatchState};
@@ -42,6 +43,26 @@ fn a_node() {
     for (width, height) in [(50, 20), (30, 6)] {
         assert_snapshot!(format!("node_{width}x{height}"), painted(&moving(sized(width, height))));
     }
+}
+
+#[test]
+fn a_list_that_scrolls_shows_which_rows_are_on_the_screen() {
+    for (width, height) in [(80, 14), (120, 16), (80, 24)] {
+        let mut model = node(sized(width, height));
+        let position = |model: &Model| {
+            let shown = text(model);
+            let words: Vec<&str> = shown.split_whitespace().collect();
+            words.windows(3).find(|words| words[1] == "of" && words[0].contains('-')).map(|it| it.join(" "))
+        };
+        let (rows, total) = (ScreenLayout::whole(&model).rows(), model.rows().len());
+        let at_first = (rows < total).then(|| format!("1-{rows} of {total}"));
+        assert_eq!(position(&model), at_first, "{}", text(&model));
+        press(&mut model, KeyCode::End);
+        let rows = ScreenLayout::whole(&model).rows();
+        let at_last = (rows < total).then(|| format!("{}-{total} of {total}", total - rows + 1));
+        assert_eq!(position(&model), at_last, "{}", text(&model));
+    }
+    assert!(ScreenLayout::whole(&node(sized(80, 14))).rows() < node(options()).rows().len());
 }
 
 #[test]

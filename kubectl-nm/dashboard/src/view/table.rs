@@ -68,7 +68,12 @@ pub(super) fn draw<R: DrawnRow>(
     screen: &ScreenLayout,
 ) {
     draw_heads(columns, indent, canvas, screen.heads);
-    for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
+    let shown = rows.window(screen.rows());
+    if shown.len() < rows.len() {
+        let position = format!(" {}-{} of {} ", shown.start + 1, shown.end, rows.len());
+        draw_position(&position, columns, indent, canvas, screen.heads);
+    }
+    for (at, index) in (0u16..).zip(shown) {
         let Some(row) = rows.nth(index) else { continue };
         let area = line(screen.body, at);
         if index == rows.at() {
@@ -106,6 +111,16 @@ pub(super) fn draw_row<R: DrawnRow>(
 pub(crate) fn draw_heads<T>(columns: &[Column<T>], indent: u16, canvas: &mut Canvas<'_>, line: Rect) {
     canvas.fill(line, Surface::Heads);
     draw_cells(columns, indent, canvas, line, |column, _| (column.head.to_owned(), Tone::Accent));
+}
+
+/// Draws which rows are on the screen at the end of the headings, unless a heading is there.
+fn draw_position<T>(text: &str, columns: &[Column<T>], indent: u16, canvas: &mut Canvas<'_>, heads: Rect) {
+    let before: u16 = columns.iter().rev().skip(1).map(|column| column.width + GAP).sum();
+    let head = columns.last().map_or("", |column| column.head);
+    let end = indent + before + u16::try_from(head.len()).unwrap_or(u16::MAX);
+    if usize::from(heads.width.saturating_sub(end)) >= text.len() {
+        canvas.write_right(heads, text, Tone::Quiet);
+    }
 }
 
 /// Draws one line of a table.
