@@ -222,7 +222,7 @@ pub struct BlockedPod {
     /// Human-readable message that explains why the pod is blocked.
     pub message: String,
     /// Time since which it has been blocked for this reason. Of a refused eviction, the time of the first refusal without interruption,
-    /// even if the pod was waiting for its turn then. It stays the same while the API server fails.
+    /// even if the pod was waiting for its turn then.
     pub since: Time,
     /// Number of refused evictions.
     // A change of this number alone is written once a minute at most.

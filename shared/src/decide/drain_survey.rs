@@ -341,12 +341,9 @@ impl<'a> DrainSurvey<'a> {
     fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {
         let blocked = self.blocked().take(MAX_BLOCKED_PODS).map(|(planned, blocker)| {
             let PodReference { namespace, name } = pod::reference(&planned.pod);
-            // An API server that fails says nothing about why the pod stays.
-            let is_failure = |reason| reason == BlockReason::ServerError;
             let same = before
                 .iter()
-                .filter(|b| b.namespace == namespace && b.name == name)
-                .find(|b| b.reason == blocker.reason || is_failure(b.reason) || is_failure(blocker.reason));
+                .find(|b| b.namespace == namespace && b.name == name && b.reason == blocker.reason);
             let since = match (same, blocker.since) {
                 (Some(same), _) => same.since.clone(),
                 (None, since) => whole_seconds(since.unwrap_or(now).min(now)),

@@ -344,24 +344,3 @@ fn pods_that_wait_only_because_of_the_order_are_reported_with_the_pods_before_th
     let driver = of("driver", -10, &|pod| pod.registers_plugin = true);
     assert_eq!(told(vec![mounts, driver, plain("web", 0)], ordered), ["database Order 1", "driver Order 2"]);
 }
-
-#[test]
-fn a_pod_stays_blocked_since_the_same_time_while_the_api_server_fails() {
-    let refused =
-        || EvictionOutcome::RefusedByWebhook { webhook: String::from("w"), message: String::from("no") };
-    let failed = || EvictionOutcome::Unknown(String::from("the connection was lost"));
-    let mut attempt = Attempt::default();
-    let mut object = maintenance(&json!({}));
-    let mut blocked = |second: u64, outcome: EvictionOutcome| {
-        attempt.end(outcome, at(second));
-        let attempts = [("a".to_owned(), attempt.clone())].into();
-        let state = ClusterState { attempts, steady_now: at(second), ..cordoned() };
-        let decision = decide(&object, &state, now() + SignedDuration::from_secs(second.cast_signed()));
-        object = after(&object, &decision);
-        let pod = &object.status.as_ref().unwrap().blocked_pods[0];
-        (pod.reason, pod.since.0.duration_since(now()).as_secs())
-    };
-    assert_eq!(blocked(0, refused()), (BlockReason::AdmissionWebhook, 0));
-    assert_eq!(blocked(120, failed()), (BlockReason::ServerError, 0));
-    assert_eq!(blocked(180, refused()), (BlockReason::AdmissionWebhook, 0));
-}
