@@ -45,9 +45,7 @@ impl NeverAllows {
 
     /// Whether no number in the budget helps while its pods are not Ready, and their Deployments replace them all the same.
     pub(super) fn only_surges(&self) -> bool {
-        self.surge.is_some()
-            && self.no_node.is_none()
-            && self.needs_ready.is_some_and(|needed| needed.are_silent)
+        self.surge.is_some() && self.needs_ready.is_some_and(|needed| needed.are_silent)
     }
 }
 
@@ -253,75 +251,68 @@ impl Words<'_> {
             format!("{keep} and keep the pod")
         };
         let stop = [stop];
-        let (change, commands) = if never.pods > 1 {
-            (
-                format!(
-                    "set {setting}: one of its {} pods may then leave, and is unavailable {cost}",
-                    never.pods
-                ),
-                patches,
-            )
+        let (change, commands) = if never.only_surges() {
+            (None, Vec::new())
+        } else if never.pods > 1 {
+            let change = format!(
+                "set {setting}: one of its {} pods may then leave, and is unavailable {cost}",
+                never.pods
+            );
+            (Some(change), patches)
         } else {
             let change = format!(
                 "agree on a time with the owner of the pod, then set {setting}: the only pod is unavailable from its eviction \
                  {cost}"
             );
-            (change, self.edited_budgets())
+            (Some(change), self.edited_budgets())
         };
+        let ways = |ways: [Option<String>; 3]| ways.into_iter().flatten().collect::<Vec<_>>().join("; or ");
+        let stays = Some(stays);
         if let Some(selection) = &left.selection {
             let selector = match selection {
                 Selection::NodeSelector(_) => "nodeSelector",
                 Selection::NodeAffinity { .. } => "node affinity",
                 Selection::Volumes(local) => {
                     let new_node =
-                        if local.is_empty() { "; or add a node that can access its volumes" } else { "" };
-                    let advice = format!("{}{new_node}; or {stays}", capitalized(&change));
+                        local.is_empty().then(|| String::from("add a node that can access its volumes"));
+                    let advice = capitalized(&ways([change, new_node, stays]));
                     return (advice, commands.into_iter().chain(stop).collect());
                 }
             };
             if self.are_all_of_jobs() {
-                return (
-                    format!("{}; or {stays}", capitalized(&change)),
-                    commands.into_iter().chain(stop).collect(),
-                );
+                let advice = capitalized(&ways([change, stays, None]));
+                return (advice, commands.into_iter().chain(stop).collect());
             }
             let edit = self.edited_owners();
             let add = (!selection.names_nodes()).then(|| format!("add a node that the {selector} selects"));
             // Without an outage first.
             let surge = never.surge.and_then(|grant| {
-                let added: Vec<String> = add.into_iter().chain(repairs(left)).collect();
+                let added: Vec<String> = add.clone().into_iter().chain(repairs(left)).collect();
                 self.surge_with_a_node(never, left, &added, grant)
             });
             if let Some((advice, first)) = surge {
                 let advice = format!(
-                    "{advice}. Otherwise, change the {selector} of its workload, so that it selects other nodes too; or \
-                     {stays}; or {change}"
+                    "{advice}. Otherwise, change the {selector} of its workload, so that it selects other nodes too; or {}",
+                    ways([stays, change, None])
                 );
                 let commands = first.into_iter().chain(edit).chain(stop).chain(commands).collect();
                 return (advice, commands);
             }
             let commands = edit.into_iter().chain(commands).chain(stop).collect();
-            let new_node = if selection.names_nodes() {
-                String::new()
-            } else {
-                format!("; or add a node that the {selector} selects")
-            };
-            return (
-                format!(
-                    "Change the {selector} of its workload, so that it selects other nodes too; or \
-                     {change}{new_node}; or {stays}"
-                ),
-                commands,
+            let advice = format!(
+                "Change the {selector} of its workload, so that it selects other nodes too; or {}",
+                ways([change, add, stays])
             );
+            return (advice, commands);
         }
         let Some(grant) = never.surge else {
-            let advice = format!("{}; or {stays}", capitalized(&change));
+            let advice = capitalized(&ways([change, stays, None]));
             return (advice, commands.into_iter().chain(stop).collect());
         };
         // Without an outage first.
         let (advice, first) =
             self.surge_with_a_node(never, left, &[more_nodes(left)], grant).unwrap_or_default();
-        let advice = format!("{advice}. Otherwise, {stays}; or {change}");
+        let advice = format!("{advice}. Otherwise, {}", ways([stays, change, None]));
         (advice, first.into_iter().chain(stop).chain(commands).collect())
     }
 

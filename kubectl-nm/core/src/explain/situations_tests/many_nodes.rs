@@ -112,14 +112,31 @@ fn a_singleton_of_a_node_that_does_not_report_is_replaced_first_without_waiting_
 #[test]
 fn no_other_number_is_advised_for_a_budget_whose_pods_are_all_on_a_node_that_does_not_report() {
     let are_ready = || container(json!({"running": {}}), json!({"ready": true, "started": true}));
-    let mut situation = never("maxUnavailable", json!(0), 2);
-    situation.pods = ["web-0", "web-1"].map(|name| unready(name, "n1", are_ready())).into();
-    situation.budget["status"]["currentHealthy"] = json!(0);
-    let causes = situation.causes();
-    let never = causes.iter().find(|cause| cause.what.iter().any(|what| what.contains("can never allow")));
-    let never = never.unwrap_or_else(|| panic!("{causes:#?}"));
-    assert!(never.advice.starts_with("Let the Deployment replace its pods before they leave"), "{never:#?}");
-    assert!(never.commands.iter().all(|command| !command.contains("patch pdb")), "{never:#?}");
+    let off = |name: &str| {
+        edited(cordoned(name), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]))
+    };
+    for (pods, nodes, advice) in [
+        (2, vec![], "Let the Deployment replace its pods before they leave"),
+        (2, vec![off("n1")], "Add a node; then let the Deployment replace its pods before they leave"),
+        (
+            1,
+            vec![off("n1")],
+            "Add a node; then let the Deployment replace its only pod before the pod leaves",
+        ),
+        (2, vec![off("n1"), cordoned("n2")], "Add a node, or return n2 to service"),
+    ] {
+        let mut situation = never("maxUnavailable", json!(0), pods);
+        situation.pods = (0..pods).map(|at| unready(&format!("web-{at}"), "n1", are_ready())).collect();
+        situation.budget["status"]["currentHealthy"] = json!(0);
+        situation = Situation { nodes, in_maintenance: vec!["n1", "n2"], ..situation };
+        let causes = situation.causes();
+        let never =
+            causes.iter().find(|cause| cause.what.iter().any(|what| what.contains("can never allow")));
+        let never = never.unwrap_or_else(|| panic!("{causes:#?}"));
+        assert!(never.advice.starts_with(advice), "{never:#?}");
+        assert!(!never.advice.contains("maxUnavailable"), "{never:#?}");
+        assert!(never.commands.iter().all(|command| !command.contains(" pdb ")), "{never:#?}");
+    }
 }
 
 #[test]
