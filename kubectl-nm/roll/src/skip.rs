@@ -95,6 +95,12 @@ pub fn consequence(node: &str, roll: &Roll, record: &RollRecord) -> Option<&'sta
     can_skip(node, roll, record).then(|| Skip::of(node, roll, record, false).consequence())
 }
 
+/// What the skip of a node did that was like this before.
+pub fn result(node: &RollNode) -> Line {
+    let service = if is_untouched(node) || node.is_in_service() { "stays in" } else { "returns to" };
+    Line::new(format!("node/{} is skipped, and {service} service", node.node()))
+}
+
 /// The record of a roll once these nodes are skipped.
 pub fn skipped(nodes: &[String], roll: &Roll, mut record: RollRecord) -> RollRecord {
     for name in nodes {
@@ -187,6 +193,21 @@ mod tests {
             by_now: None,
         };
         roll.nodes.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_node_that_was_not_cordoned_stays_in_service_when_it_is_skipped() {
+        for (step, is_back, expected) in [
+            ("Planned", false, "stays in"),
+            ("Draining", false, "returns to"),
+            ("Recovering", true, "stays in"),
+        ] {
+            let mut roll = roll(step, &Value::Null, &Value::Null);
+            let deleted = is_back.then(|| serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
+            Arc::make_mut(&mut roll.nodes[0].object).metadata.deletion_timestamp = deleted;
+            let expected = format!("node/n1 is skipped, and {expected} service");
+            assert_eq!(result(&roll.nodes[0]).to_string(), expected, "{step}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use nm_roll::in_cluster::runner_job;
 use nm_roll::in_cluster::starting::starting;
 use nm_roll::record::{ActionRecord, Roll, RollNode, RollRecord, Runner};
 use nm_roll::settings::{NodeAction, RollSettings};
-use nm_roll::skip::{Skip, can_skip, skipped};
+use nm_roll::skip::{self, Skip, can_skip, skipped};
 use nm_roll::store;
 use nm_roll::unfinished::{run_again, runs_unless_rebooted, unfinished};
 
@@ -309,13 +309,14 @@ async fn skip(
         return Ok(None);
     }
     let change = |now: &Roll, record| Ok(skipped(&args.skip, now, record));
-    let (_, record) = store::update(cluster, &roll.name, change).await?;
+    let (before, record) = store::update(cluster, &roll.name, change).await?;
     let is_known =
         |node: &RollNode| !node.is_worked_on() || roll.node(node.node()).is_some_and(RollNode::is_worked_on);
     let is_skipped = |node: &RollNode| args.skip.iter().any(|name| name == node.node()) && is_known(node);
     let removed = store::remove(cluster, &roll.name, is_skipped).await?;
     for node in &removed {
-        out.message(&Line::new(format!("node/{} is skipped, and returns to service", node.node())));
+        // By now, it may be back in service.
+        out.message(&skip::result(before.node(node.node()).unwrap_or(node)));
     }
     // An absent node has no maintenance.
     let stays = |name: &&String| {
