@@ -297,14 +297,23 @@ fn row(status: &RollStatus) -> Vec<(Style, String)> {
     ]
 }
 
+/// The nodes that are no longer part of the roll and are not done: `1 skipped (n3), 1 departed (n4), `.
+fn others(record: &RollRecord, progress: &[NodeProgress]) -> String {
+    // One that could not be removed is still there.
+    let is_gone = |name: &&str| !progress.iter().any(|node| node.node == *name);
+    let skipped: Vec<&str> = record.skipped.iter().map(String::as_str).filter(is_gone).collect();
+    let departed: Vec<&str> = record.left.iter().map(|left| left.node.as_str()).filter(is_gone).collect();
+    let others = [(skipped, "skipped"), (departed, "departed")];
+    others.iter().filter(|(nodes, _)| !nodes.is_empty()).fold(String::new(), |text, (nodes, what)| {
+        format!("{text}{} {what} ({}), ", nodes.len(), nodes.join(", "))
+    })
+}
+
 fn print_one(status: &RollStatus, now: Timestamp, out: &mut Output) -> Result<(), Error> {
     let RollStatus { roll, record, progress, sentence, is_run, .. } = status;
-    out.data(&Line::new(format!(
-        "roll {}: {} done, {} left, {sentence}",
-        roll.name,
-        record.done.nodes,
-        progress.len()
-    )))?;
+    let (name, done, remaining) = (&roll.name, record.done.nodes, progress.len());
+    let others = others(record, progress);
+    out.data(&Line::new(format!("roll {name}: {done} done, {others}{remaining} left, {sentence}")))?;
     let rows: Vec<Vec<(Style, String)>> = progress
         .iter()
         .map(|node| {

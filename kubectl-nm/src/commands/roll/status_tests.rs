@@ -37,6 +37,19 @@ fn check(object: NodeMaintenance, state: &str, hints: &str) {
 }
 
 #[test]
+fn nodes_that_left_the_roll_are_counted_and_named() {
+    let mut object = maintenance("Planned", false, &[]);
+    let left = json!([{"node": "n4", "why": "maintenanceDeleted"}]);
+    let state = json!({"revision": 2, "skipped": ["n1", "n2", "n3"], "left": left});
+    object.metadata.annotations.as_mut().unwrap().insert(STATE.to_owned(), state.to_string());
+    let (mut out, captured) = output();
+    print(&[object], None, &Surroundings::default(), Some("r"), OutputFormat::Table, &mut out).unwrap();
+    let first = captured.data().lines().next().map(str::to_owned);
+    let counts = "2 skipped (n2, n3), 1 departed (n4)";
+    assert_eq!(first, Some(format!("roll r: 0 done, {counts}, 1 left, not running")));
+}
+
+#[test]
 fn the_state_for_programs_is_a_word_and_the_message_has_its_cause() {
     for (object, state, message) in [
         (
