@@ -64,6 +64,9 @@ fn causes_with(
     let mut causes = all_of_the_node(maintenance, reconcilers, facts, kubectl, now);
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained) {
         causes.extend(left_by_roll(maintenance, facts, kubectl, now));
+    }
+    // A pause does not interrupt the Job.
+    if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained | State::Paused) {
         causes.extend(job_does_not_start(maintenance, facts, kubectl));
     }
     // Blocked pods no longer matter once the node returns to service.

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::explain::cause::CommonGround;
 use crate::explain::cause_wording::Words;
-use crate::maintenance::ROLL_LABEL;
 use crate::maintenance::roll::{NODE, STATE};
+use crate::maintenance::{ROLL_LABEL, State};
 
 pub(super) const STATUS: &str = "kubectl nm roll status par";
 /// A roll that somebody runs can only be resumed once it is paused.
@@ -88,6 +88,26 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
     assert_eq!(found.commands, [STATUS, "kubectl nm stop n1"]);
     assert!(!found.advice.contains("abort the roll"), "{}", found.advice);
+}
+
+#[test]
+fn a_job_that_does_not_start_is_a_cause_while_its_roll_is_paused_too() {
+    let condition = |type_: &str, reason: &str| {
+        json!({"type": type_, "status": "True", "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:00Z"})
+    };
+    let conditions = [condition("Cordoned", "Cordoned"), condition("Suspended", "Paused")];
+    let paused = edited(at_work(), "/paused", json!(true));
+    let status = json!({"phase": "Running", "conditions": conditions});
+    let mut object = maintenance("n1", status, Some(&paused));
+    object.spec.suspend = true;
+    assert_eq!(State::of(&object), State::Paused);
+    let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
+    facts.job_problems.insert(String::from("n1"), String::from("pod par-0-x: ErrImagePull: no such image"));
+    let found = explained(&object, &facts);
+    let what =
+        "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
+    assert!(found.iter().any(|cause| cause.what == [what]), "{found:#?}");
 }
 
 #[test]
