@@ -77,7 +77,9 @@ impl Again {
                 return String::from("its Job runs on, and the roll waits for its end");
             }
             Self::JobRunsOn => {
-                return String::from("its Job runs on, and its result is read when the roll continues");
+                return String::from(
+                    "its Job is not interrupted, and its result is read when the roll continues",
+                );
             }
             Self::Interrupted => ("was interrupted", None),
             Self::Disconnected => ("ended with exit code 255", None),

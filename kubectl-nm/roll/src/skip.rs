@@ -24,8 +24,10 @@ enum Effect {
     InService,
     /// It returns to service, and nothing runs for it.
     Returns,
-    /// The same, and what runs for it is terminated: its command, or its Job.
-    Terminates(&'static str),
+    /// The same, and its command is terminated.
+    TerminatesCommand,
+    /// The same, and its Job is deleted.
+    DeletesJob,
     /// The same, and its command may continue: the program of this user has started it, and may have died.
     MayContinue(String),
 }
@@ -47,15 +49,15 @@ impl<'a> Skip<'a> {
         match self.effect {
             Effect::Absent | Effect::InService => "",
             Effect::Planned => ", which stays in service",
-            Effect::Returns | Effect::Terminates(_) | Effect::MayContinue(_) => {
+            Effect::Returns | Effect::TerminatesCommand | Effect::DeletesJob | Effect::MayContinue(_) => {
                 ", which returns it to service as it is"
             }
         }
     }
 
-    /// Whether it terminates a command or a Job, or leaves a command behind.
+    /// Whether it terminates a command or deletes a Job, or leaves a command behind.
     pub fn interrupts(&self) -> bool {
-        matches!(self.effect, Effect::Terminates(_) | Effect::MayContinue(_))
+        matches!(self.effect, Effect::TerminatesCommand | Effect::DeletesJob | Effect::MayContinue(_))
     }
 
     /// The sentence for the user.
@@ -66,8 +68,12 @@ impl<'a> Skip<'a> {
             Effect::Planned => String::from("deletes the planned maintenance; the node stays in service"),
             Effect::InService => String::from("stops the checks of the node, which is back in service"),
             Effect::Returns => String::from("returns the node to service now"),
-            Effect::Terminates(what) => {
-                format!("terminates the {what}, which is running, and returns the node to service now")
+            // Its pod may not have started.
+            Effect::DeletesJob => {
+                String::from("deletes the Job, which may be running, and returns the node to service now")
+            }
+            Effect::TerminatesCommand => {
+                String::from("terminates the command, which is running, and returns the node to service now")
             }
             Effect::MayContinue(who) => {
                 format!("returns the node to service now; the command that {who} has started may continue")
@@ -120,8 +126,8 @@ fn returned(node: &RollNode, roll: &Roll, record: &RollRecord, is_run: bool) -> 
         return Effect::Returns;
     }
     match (&record.runner, roll.settings.runs_command(node.record.step)) {
-        (_, false) => Effect::Terminates("Job"),
-        _ if is_run => Effect::Terminates("command"),
+        (_, false) => Effect::DeletesJob,
+        _ if is_run => Effect::TerminatesCommand,
         (Some(runner), true) => Effect::MayContinue(runner.who.clone()),
         // The program that ran the roll has terminated it.
         (None, true) => Effect::Returns,
@@ -236,7 +242,7 @@ mod tests {
                 job(),
                 false,
                 true,
-                "warning: --skip n1 terminates the Job, which is running, and returns the node to service now",
+                "warning: --skip n1 deletes the Job, which may be running, and returns the node to service now",
             ),
             (
                 "Acting",

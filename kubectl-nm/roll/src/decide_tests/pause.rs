@@ -125,7 +125,7 @@ fn an_action_that_had_begun_before_the_program_ended_is_never_shown_as_not_begun
     let failed = || ActionState::Failed("exit code 1".into());
     let (command, job) = (NodeAction::Run("x".into()), NodeAction::Job(json!({})));
     // Unlike a command, it does not end with the program that has started it.
-    let runs_on = "its Job runs on, and its result is read when the roll continues";
+    let runs_on = "its Job is not interrupted, and its result is read when the roll continues";
     for (detail, expected) in [
         (
             shown(&command, &ActionState::Running, paused),

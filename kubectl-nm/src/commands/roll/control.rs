@@ -48,11 +48,9 @@ fn continuing(roll: &Roll, record: &RollRecord, now: Timestamp) -> Option<String
     };
     match roll.nodes.iter().filter(continues).count() {
         0 => None,
-        acting if is_run => {
-            Some(format!("The action of {} has started, and continues.", counted(acting, "node")))
-        }
+        acting if is_run => Some(format!("The action of {} is not interrupted.", counted(acting, "node"))),
         acting => Some(format!(
-            "The Job of {} runs on, and its result is read when the roll continues.",
+            "The Job of {} is not interrupted, and its result is read when the roll continues.",
             counted(acting, "node")
         )),
     }
@@ -378,8 +376,9 @@ mod tests {
     #[test]
     fn a_pause_names_what_continues_which_without_a_program_are_jobs_alone() {
         let now = Timestamp::from_second(10_000).unwrap();
-        let all = Some("The action of 2 nodes has started, and continues.");
-        let jobs = Some("The Job of 2 nodes runs on, and its result is read when the roll continues.");
+        let all = Some("The action of 2 nodes is not interrupted.");
+        let jobs =
+            Some("The Job of 2 nodes is not interrupted, and its result is read when the roll continues.");
         for (in_cluster, last_sign, expected) in [
             (false, Some(7), all),
             (false, Some(600), None),

@@ -299,7 +299,7 @@ async fn a_paused_roll_whose_job_waits_is_continued_without_the_confirmation_of_
         resumed_from(in_cluster(), &settings, args(), Some(job.clone()), |_| {}).await;
     assert_eq!((ended.unwrap(), record.paused), (Exit::Done, false));
     let skipped =
-        "warning: --skip n0 terminates the Job, which is running, and returns the node to service now\n";
+        "warning: --skip n0 deletes the Job, which may be running, and returns the node to service now\n";
     assert!(messages.starts_with(skipped), "{messages}");
     let mut other = job;
     other["spec"]["template"]["spec"]["containers"][0]["args"][3] = json!("--settings=others");
