@@ -263,14 +263,22 @@ impl RollReporter for LineReporter<'_> {
             _ => None,
         };
         if waiting != self.waiting {
-            if let Some(why) = &waiting {
-                match self.format {
-                    LineFormat::Json => self.summary(view, "waiting", why)?,
-                    LineFormat::Text => {
-                        self.out
-                            .data(&timestamp(view.now).and(" ").and(format!("no node is started: {why}")))?;
-                    }
+            let change = match view.state {
+                RollState::Waiting(why) => {
+                    Some(("waiting", why.as_str(), format!("no node is started: {why}")))
                 }
+                RollState::Working if view.aborted.is_none() && view.record.halt.is_none() => {
+                    Some(("working", "", format!("roll {} continues", view.roll.name)))
+                }
+                // The end is reported below, or by the command.
+                _ => None,
+            };
+            match (change, self.format) {
+                (Some((state, why, _)), LineFormat::Json) => self.summary(view, state, why)?,
+                (Some((.., words)), LineFormat::Text) => {
+                    self.out.data(&timestamp(view.now).and(" ").and(words))?;
+                }
+                (None, _) => {}
             }
             self.waiting = waiting;
         }
@@ -343,6 +351,7 @@ mod tests {
     use nm_core::terminal::output::captured::output;
     use nm_core::testing::fake_server::cluster;
     use nm_core::testing::objects::{running, with_status};
+    use serde_json::Value;
 
     use super::*;
     use crate::record::{NodeRecord, Roll, RollNode, RollRecord};
@@ -411,6 +420,34 @@ mod tests {
         let lines = captured.data().replace("1970-01-01T00:00:00Z ", "");
         let words = "was not healthy before the drain, so the roll does not check it";
         assert_eq!(lines, format!("node/n1 Draining\nnode/n1 Deployment shop/web {words}\nnode/n1 Acting\n"));
+    }
+
+    #[tokio::test]
+    async fn a_roll_that_continues_after_a_wait_shows_that_once() {
+        let settings = json!({"waves": [1], "maxUnavailable": 1, "minReadySeconds": 30, "actionTimeoutSeconds": 1,
+            "returnTimeoutSeconds": 1, "recoveryTimeoutSeconds": 1});
+        let settings = serde_json::from_value(settings).unwrap();
+        let roll = Roll { name: "r".into(), settings, nodes: Vec::new(), record: None };
+        let waits = |why: &str| RollState::Waiting(why.to_owned());
+        let states = [waits("paused"), RollState::Working, RollState::Working, waits("off"), RollState::Done];
+        let printed = |format| {
+            let (mut out, captured) = output();
+            let mut reporter = LineReporter::new(&mut out, format);
+            for state in &states {
+                let (record, now) = (&RollRecord::default(), Timestamp::UNIX_EPOCH);
+                let (roll, progress, aborted, is_current) = (&roll, &[][..], None, true);
+                let view = RollView { roll, record, progress, state, aborted, is_current, now };
+                reporter.show(&view).unwrap();
+            }
+            captured.data()
+        };
+        let lines = printed(LineFormat::Text).replace("1970-01-01T00:00:00Z ", "");
+        let expected = "no node is started: paused\nroll r continues\nno node is started: off\n";
+        assert_eq!(lines, expected, "its end is reported elsewhere");
+        let lines = printed(LineFormat::Json);
+        let states: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let states: Vec<&str> = states.iter().filter_map(|line| line["state"].as_str()).collect();
+        assert_eq!(states, ["waiting", "working", "waiting", "done"]);
     }
 
     #[tokio::test]
