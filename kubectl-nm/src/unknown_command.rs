@@ -119,7 +119,12 @@ fn roll_hint(arguments: &[OsString]) -> Option<String> {
     let mut words = arguments.iter().filter_map(|word| word.to_str()).skip_while(|word| *word != "roll");
     let (roll, wrong) = (words.next()?, words.next()?);
     let known = Cli::command();
-    let known = known.find_subcommand(roll)?.get_subcommands().map(clap::Command::get_name);
+    let known: Vec<&str> =
+        known.find_subcommand(roll)?.get_subcommands().map(clap::Command::get_name).collect();
+    // What misses an argument is the command itself.
+    if known.contains(&wrong) {
+        return None;
+    }
     let near: Vec<String> =
         closest(wrong, known).iter().map(|name| format!("`kubectl nm {roll} {name}`")).collect();
     (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
@@ -236,6 +241,9 @@ mod tests {
                 Some("did you mean `kubectl nm roll resume`?"),
             ),
             (&["kubectl-nm", "roll", "node-1"], None),
+            (&["kubectl-nm", "roll", "abort"], None),
+            (&["kubectl-nm", "roll", "resume", "--skip", "n1"], None),
+            (&["kubectl-nm", "roll", "history"], None),
             (&["kubectl-nm", "roll"], None),
         ] {
             let mut error = Cli::try_parse_from(line).unwrap_err();
