@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use nm_core::maintenance::roll::Step;
+use nm_core::maintenance::roll_window::Windows;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-
-use nm_core::maintenance::roll_window::Windows;
 
 /// The settings of a roll. Durations are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

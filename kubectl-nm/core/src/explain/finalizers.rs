@@ -1,4 +1,4 @@
-//! Finalizers that keep an object: of one, or of several.
+//! The words for finalizers that keep an object, for one and for several.
 
 /// `a finalizer keeps it: a/b`.
 pub(super) fn keep(object: &str, finalizers: &[String]) -> String {
@@ -6,7 +6,7 @@ pub(super) fn keep(object: &str, finalizers: &[String]) -> String {
     format!("{keep} {object}: {}", finalizers.join(", "))
 }
 
-/// What to do about so many finalizers; none if they are not known.
+/// What to do about so many finalizers. A count of 0 means that they are not known.
 pub(super) fn advice(count: usize) -> &'static str {
     if count == 1 {
         "The owner of its finalizer must remove it; remove it yourself only if its owner no longer exists"

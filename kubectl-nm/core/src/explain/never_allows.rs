@@ -145,8 +145,8 @@ impl Words<'_> {
             (format!("{} and keep {pods}: {fixed}", capitalized(&keep)), Vec::new())
         } else {
             let remove = format!(
-                "Remove nodeName from the pod template, so that the scheduler chooses a node: the rolling update of a \
-                 Deployment or StatefulSet then moves {pods}, whatever the budget allows"
+                "Remove nodeName from the pod template, so that the scheduler chooses a node: if a Deployment or \
+                 StatefulSet updates its pods on its own, that moves {pods}, whatever the budget allows"
             );
             (format!("{remove}; or {keep} and keep {pods}"), self.edited_owners())
         };

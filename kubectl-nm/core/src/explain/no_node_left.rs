@@ -20,7 +20,7 @@ pub struct NoNodeLeft {
     /// Nodes in maintenance that it would fit if other pods did not keep it from them.
     pub excluded: BTreeSet<String>,
     /// Nodes in maintenance that are not Ready, such as while they reboot, and that it would fit in service. If there are some, all
-    /// nodes in maintenance that it fits may be of them.
+    /// nodes in maintenance that it fits may be among them.
     pub away: BTreeSet<String>,
     /// Other nodes that are not Ready, and that it would fit if they were.
     pub unready: BTreeSet<String>,

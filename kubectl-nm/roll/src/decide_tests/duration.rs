@@ -1,9 +1,10 @@
 //! How long a node takes: the time in which the roll works on it.
 
+use nm_core::maintenance::roll_window::Windows;
+
 use super::world::{World, settings};
 use super::*;
 use crate::settings::RollSettings;
-use nm_core::maintenance::roll_window::Windows;
 
 const NIGHT: i64 = 10 * 3600;
 

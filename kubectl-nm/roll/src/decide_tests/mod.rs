@@ -16,13 +16,13 @@ mod stale;
 mod world;
 
 use nm_core::client::watch_stream::WatchChange;
+use nm_core::maintenance::roll_window::Windows;
 use serde_json::json;
 
 use self::world::{World, at, settings};
 use super::*;
 use crate::record::Health;
 use crate::settings::RollSettings;
-use nm_core::maintenance::roll_window::Windows;
 
 #[test]
 fn a_roll_takes_all_nodes_through_all_steps_in_order() {

@@ -67,6 +67,13 @@ struct State {
     refused_until: Option<Instant>,
 }
 
+impl State {
+    fn under_way(&self) -> Option<&Shared<BoxFuture<'static, Renewed>>> {
+        // One that panicked did not take itself away.
+        self.renewal.as_ref().filter(|renewal| renewal.peek().is_none())
+    }
+}
+
 type Renewed = Result<Arc<Current>, Arc<CredentialError>>;
 
 /// The credentials of requests at a time.
@@ -133,7 +140,7 @@ impl Credentials {
                 Some(newer) if !Arc::ptr_eq(newer, refused) => return Ok(Some(newer.clone())),
                 _ => {}
             }
-            if state.renewal.is_none() {
+            if state.under_way().is_none() {
                 if state.refused_until.is_some_and(|until| Instant::now() < until) {
                     return Ok(None);
                 }
@@ -158,7 +165,7 @@ impl Credentials {
 
     /// The renewal that is under way, or one that begins. It goes on if the requests that wait for it give up.
     fn renewal(&self, state: &mut State) -> Shared<BoxFuture<'static, Renewed>> {
-        if let Some(renewal) = &state.renewal {
+        if let Some(renewal) = state.under_way() {
             return renewal.clone();
         }
         let issuing = tokio::spawn(self.clone().renew());

@@ -71,8 +71,8 @@ fn no_budget_is_to_be_changed_for_pods_whose_template_assigns_them_to_the_node()
         assert!(cause.what.iter().any(|what| what.ends_with(returns)), "{cause:#?}");
         assert_eq!(
             cause.advice,
-            "Remove nodeName from the pod template, so that the scheduler chooses a node: the rolling update of a Deployment or \
-             StatefulSet then moves the pod, whatever the budget allows; or stop the maintenance and keep the pod"
+            "Remove nodeName from the pod template, so that the scheduler chooses a node: if a Deployment or StatefulSet updates its \
+             pods on its own, that moves the pod, whatever the budget allows; or stop the maintenance and keep the pod"
         );
         assert_eq!(cause.commands, ["kubectl -n shop edit deploy/web", "kubectl nm stop n1"]);
     }
