@@ -228,13 +228,10 @@ fn announce_deletion<'a>(
         // Of pods that wait, the status does not show the first refusal.
         let at = at.map(|at| format!(", the first by {at}")).unwrap_or_default();
         cause.what.push(format!("{announced}{at}."));
-        if cause.outlook == Outlook::Passes {
-            let prevents = "To let none be deleted, remove deleteAfterSeconds";
-            let advice = Some(cause.advice.trim_end_matches('.')).filter(|advice| !advice.is_empty());
-            cause.advice =
-                advice.map_or_else(|| prevents.to_owned(), |advice| format!("{advice}. {prevents}"));
-            cause.commands.push(patch_drain(kubectl, &maintenance.name_any(), "{\"deleteAfterSeconds\":0}"));
-        }
+        let prevents = "To let none be deleted, remove deleteAfterSeconds";
+        let advice = Some(cause.advice.trim_end_matches('.')).filter(|advice| !advice.is_empty());
+        cause.advice = advice.map_or_else(|| prevents.to_owned(), |advice| format!("{advice}. {prevents}"));
+        cause.commands.push(patch_drain(kubectl, &maintenance.name_any(), "{\"deleteAfterSeconds\":0}"));
     }
 }
 

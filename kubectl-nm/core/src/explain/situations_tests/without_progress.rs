@@ -252,6 +252,16 @@ fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
     assert!(!format!("{:?}", explained(&object, &starting)).contains("--delete-after"));
 }
 
+#[test]
+fn a_deletion_can_be_prevented_whatever_keeps_the_pods() {
+    let mut object = with_status("n1", blocked_status("shop"));
+    object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 60})));
+    let causes = explained(&object, &never("maxUnavailable", json!(0), 3).facts());
+    let [cause] = &causes[..] else { panic!("{causes:#?}") };
+    assert!(cause.advice.ends_with("To let none be deleted, remove deleteAfterSeconds"), "{cause:#?}");
+    assert!(cause.commands.last().unwrap().contains("{\"deleteAfterSeconds\":0}"), "{cause:#?}");
+}
+
 /// The cause of two pods that their data keeps on n1, beside n2, which the selector does not select.
 fn kept_by_data(edit: impl Fn(Value) -> Value) -> Cause {
     let blocked = |name: &str| {
