@@ -8,7 +8,7 @@ use crate::args::duration::TimeStyle;
 use crate::explain::cause::{Cause, CommonGround, Outlook, sentence};
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::maintenance::roll::{self, Pause, RollRunners, RollStanding, Runner, Step, awaits_confirmation};
-use crate::maintenance::roll_job::RollJob;
+use crate::maintenance::roll_job::{RollJob, describe_pods};
 use crate::maintenance::{State, condition, hooks_removed, node, roll_hook_owner, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted, skip_command};
 
@@ -263,8 +263,8 @@ fn abandoned(roll: &str, so: &str, facts: &ClusterFacts, kubectl: &str) -> Cause
     let mut cause = match facts.roll_jobs.get(roll) {
         Some(RollJob::Starting(words)) => Cause {
             what: vec![format!("Nobody runs roll {roll} now. {words}.")],
-            advice: String::from("The Job starts by itself; see how far it is"),
-            commands: vec![status],
+            advice: String::from("The Job starts by itself; if it takes long, its pod shows why"),
+            commands: vec![describe_pods(roll, kubectl)],
             outlook: Outlook::Passes,
             ..Cause::default()
         },

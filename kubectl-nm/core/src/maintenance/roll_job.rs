@@ -48,10 +48,13 @@ impl RollJob {
                 let resume = format!("roll resume {} --runner-image IMAGE", shell_quoted(roll));
                 Some(nm_command(kubectl, &resume))
             }
-            Self::Stuck { .. } => {
-                Some(format!("{kubectl} describe pods -n {ROLLS_NAMESPACE} -l {ROLL_RUNNER_LABEL}={roll}"))
-            }
+            Self::Stuck { .. } => Some(describe_pods(roll, kubectl)),
             Self::Starting(_) | Self::Unread(_) => None,
         }
     }
+}
+
+/// The command that shows what the pods of the Job of a roll wait for.
+pub fn describe_pods(roll: &str, kubectl: &str) -> String {
+    format!("{kubectl} describe pods -n {ROLLS_NAMESPACE} -l {ROLL_RUNNER_LABEL}={}", shell_quoted(roll))
 }
