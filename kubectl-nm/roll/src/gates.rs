@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use nm_core::maintenance::slow_surge::SlowSurge;
-use nm_core::maintenance::{State, hold, status};
+use nm_core::maintenance::{State, blocking, hold, status};
 use nm_core::terminal::command_context::skip_command;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::decide::drain_status;
@@ -267,7 +267,7 @@ impl Gates<'_> {
                 let since = |pod: &BlockedPod| self.observed.blocked_since(node, pod);
                 let oldest = status.blocked_pods.iter().min_by_key(|pod| (since(pod), pod.since.0));
                 let Some(pod) = oldest else { return Next::Wait(String::new()) };
-                let which = format!("pod {}/{}: {}", pod.namespace, pod.name, pod.message);
+                let which = blocking(pod, &node.object);
                 match self.settings.halt_on_blocked_seconds {
                     Some(limit) if self.observed.is_blocked_for(node, pod, limit) => Next::Halt(
                         Some(HaltCause::Drain),

@@ -114,7 +114,10 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
             (passes, Some("2026-01-02T03:04:05Z".into()))
         );
         let what = if reason == "TimedOut" { "The drain timed out after 60 s." } else { "It is so." };
-        assert_eq!((cause.what, cause.commands), (vec![what.to_owned()], vec![command]), "{reason}");
+        // Its advice has two ways.
+        let stop = (reason == "CordonContested").then(|| "kubectl nm stop n1".to_owned());
+        let commands = std::iter::once(command).chain(stop).collect();
+        assert_eq!((cause.what, cause.commands), (vec![what.to_owned()], commands), "{reason}");
         assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
     }
     let mut degraded = with_condition("Running", "Degraded", "True", "MissingAccess", "no access");

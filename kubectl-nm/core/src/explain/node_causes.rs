@@ -83,7 +83,8 @@ fn nobody_leads(what: &str, since: Timestamp, kubectl: &str, now: Timestamp) -> 
     } else {
         "Check why nm-reconciler is not running: without it, no maintenance starts, continues or ends"
     };
-    Cause { advice: advice.to_owned(), ..cause }
+    let commands = cause.commands.iter().cloned().chain([nm_command(kubectl, "doctor")]).collect();
+    Cause { advice: advice.to_owned(), commands, ..cause }
 }
 
 /// The cause that a reconciler has not done something that it does within moments.
@@ -361,11 +362,13 @@ pub(super) fn by_condition(
     let reason = condition.and_then(ConditionReason::of);
     let said = if said.is_empty() { "The status contains no reason" } else { said };
     let (advice, command) = remedy_of(reason, maintenance, kubectl);
+    let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
+    let stop = (reason == Some(ConditionReason::CordonContested)).then_some(stop);
     Cause {
         what: vec![sentence(said)],
         since: condition.map(|condition| condition.last_transition_time.0),
         advice,
-        commands: vec![command],
+        commands: std::iter::once(command).chain(stop).collect(),
         outlook: Outlook::of(reason == Some(ConditionReason::MaxUnavailable)),
         ..Cause::default()
     }

@@ -112,6 +112,15 @@ pub fn blocked_count(maintenance: &NodeMaintenance) -> i32 {
     if drains(maintenance) { status(maintenance).pod_counts.blocked } else { 0 }
 }
 
+/// `pod shop/cart-0: no (and 2 more)`: a pod that blocks the drain, and how many others do.
+pub fn blocking(pod: &BlockedPod, maintenance: &NodeMaintenance) -> String {
+    let more = match blocked_count(maintenance) {
+        ..=1 => String::new(),
+        all => format!(" (and {} more)", all - 1),
+    };
+    format!("pod {}/{}: {}{more}", pod.namespace, pod.name, pod.message)
+}
+
 /// The pods that the drain evicts later.
 pub fn waiting_pods(maintenance: &NodeMaintenance) -> &[WaitingPod] {
     let waiting = status(maintenance).waiting_pods.as_deref().filter(|_| drains(maintenance));

@@ -265,11 +265,11 @@ fn a_pod_that_blocks_for_too_long_halts_the_roll_only_if_asked_for() {
     for (limit, halts) in [(Some(30), true), (None, false)] {
         let mut world = World::with(RollSettings { halt_on_blocked_seconds: limit, ..settings(&[1], 1) });
         world.run_to("n0", Step::Draining);
-        let status = json!({"phase": "Running", "podCounts": {"blocked": 1}, "blockedPods": [{"namespace": "shop",
+        let status = json!({"phase": "Running", "podCounts": {"blocked": 3}, "blockedPods": [{"namespace": "shop",
             "name": "cart-0", "reason": "DisruptionBudget", "message": "no", "since": at(world.now), "attempts": 1}]});
         world.objects.get_mut("n0").unwrap().status = serde_json::from_value(status).unwrap();
         world.decide(usize::MAX);
-        assert_eq!(world.detail("n0"), "blocked by pod shop/cart-0: no");
+        assert_eq!(world.detail("n0"), "blocked by pod shop/cart-0: no (and 2 more)");
         world.now += 30;
         world.decide(usize::MAX);
         assert_eq!(matches!(world.decide(usize::MAX), RollState::Halted(_)), halts, "{limit:?}");
