@@ -1,12 +1,15 @@
 //! The table of situations: what a cluster shows, and what is said about it.
 //!
-//! `table` has the situations of one budget. The objects are as a real API server, scheduler and kubelet write them. Each row has the sentence that follows the numbers of
-//! the budget, and the commands. What every row has to fulfil is checked by facts.
+//! `rows` has the situations of one budget. The objects are as a real API server, scheduler and kubelet write them. Each row has the sentence
+//! that follows the numbers of the budget, and the commands. `table` compares with facts what `explain`, the dashboard and the status
+//! alone say of each row, and `planned` what `plan` forecasts.
 
 #![allow(clippy::needless_pass_by_value, reason = "the rows of the table read better with values")]
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::pod::{self as drain_pod, DrainPod};
 use nm_shared::{NodeMaintenance, PodReference};
 use serde_json::{Value, json};
 
@@ -26,10 +29,12 @@ mod completing;
 mod many_nodes;
 mod nodes;
 mod nodes_off;
+mod planned;
 mod preemption;
 mod recounts;
 mod returning;
 mod rolls;
+mod rows;
 mod spread;
 mod surge;
 mod surroundings;
@@ -200,6 +205,10 @@ fn waiting_for_their_turn() -> NodeMaintenance {
 }
 
 impl Situation {
+    fn budget(&self) -> Budget {
+        Budget::from(&parse::<PodDisruptionBudget>(&self.budget))
+    }
+
     fn guarded(&self) -> GuardedPods {
         let warning = |(reason, message): (&str, &str)| PodWarning {
             reason: reason.into(),
@@ -229,10 +238,21 @@ impl Situation {
         }
     }
 
-    fn causes(&self) -> Vec<Cause> {
+    /// How many of the pods are Ready and stay.
+    fn ready(&self) -> i32 {
+        let pods = self.pods.iter().map(|pod| DrainPod::from(&parse::<Pod>(pod)));
+        let is_ready = |pod: &DrainPod| drain_pod::is_ready(pod) && drain_pod::deadline(pod).is_none();
+        i32::try_from(pods.filter(is_ready).count()).unwrap()
+    }
+
+    fn object(&self) -> NodeMaintenance {
         let mut object = with_status("n1", blocked_status("shop"));
         object.spec.drain = Some(parse(&self.drain));
-        explained(&object, &self.facts())
+        object
+    }
+
+    fn causes(&self) -> Vec<Cause> {
+        explained(&self.object(), &self.facts())
     }
 }
 
