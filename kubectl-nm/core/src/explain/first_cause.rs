@@ -372,8 +372,10 @@ fn by_pods(
     found.unwrap_or_else(|| {
         let status = object.status.clone().unwrap_or_default();
         let has_evicted = status.disrupted_pods.is_some_and(|pods| !pods.is_empty());
+        // All of them are Ready. Of those that were evicted, some may have left without being replaced.
+        let pods = i32::try_from(guarded.pods.as_ref().map_or(0, Vec::len)).unwrap_or(i32::MAX);
         let is_healthy = status.current_healthy > status.desired_healthy;
-        let cause = if has_evicted || is_healthy {
+        let cause = if is_healthy || (has_evicted && pods > status.desired_healthy) {
             FirstCause::JustEvicted
         } else if is_outdated(&Budget::from(object), guarded.pods.as_deref().unwrap_or_default()) {
             FirstCause::Outdated

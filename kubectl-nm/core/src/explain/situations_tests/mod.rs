@@ -209,6 +209,15 @@ impl Situation {
         Budget::from(&parse::<PodDisruptionBudget>(&self.budget))
     }
 
+    /// The pods whose evictions the budget counts, as they were just accepted.
+    fn evicted(&self) -> Option<&serde_json::Map<String, Value>> {
+        self.budget["status"]["disruptedPods"].as_object()
+    }
+
+    fn has_evicted(&self, pod: &str) -> bool {
+        self.evicted().is_some_and(|evicted| evicted.contains_key(pod))
+    }
+
     fn guarded(&self) -> GuardedPods {
         let warning = |(reason, message): (&str, &str)| PodWarning {
             reason: reason.into(),
@@ -238,10 +247,13 @@ impl Situation {
         }
     }
 
-    /// How many of the pods are Ready and stay.
-    fn ready(&self) -> i32 {
+    /// How many of these pods are Ready and not terminating.
+    fn ready(&self, counts: impl Fn(&str) -> bool) -> i32 {
         let pods = self.pods.iter().map(|pod| DrainPod::from(&parse::<Pod>(pod)));
-        let is_ready = |pod: &DrainPod| drain_pod::is_ready(pod) && drain_pod::deadline(pod).is_none();
+        let is_ready = |pod: &DrainPod| {
+            let is_terminating = drain_pod::deadline(pod).is_some();
+            drain_pod::is_ready(pod) && !is_terminating && counts(drain_pod::names(pod).name)
+        };
         i32::try_from(pods.filter(is_ready).count()).unwrap()
     }
 

@@ -47,8 +47,8 @@ async fn a_plan_of_every_situation_agrees_with_its_explanation() {
             | FirstCause::CannotCount(_)
             | FirstCause::ItsOwnPods(Obstacle::SilentNode(_)) => both(Fate::Blocked),
             FirstCause::NotCreated(_) if situation.budget().is_unsatisfiable() => both(Fate::Blocked),
-            // The budget itself shows when it allowed them.
-            FirstCause::JustEvicted => both(Fate::Waits),
+            // The budget itself shows when it has allowed evictions.
+            _ if situation.evicted().is_some() => both(Fate::Waits),
             // Pods may become Ready, or be created, and a plan does not know when.
             _ => (Some(Fate::Waits), Some(Fate::Blocked)),
         };

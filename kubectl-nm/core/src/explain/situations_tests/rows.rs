@@ -35,6 +35,8 @@ pub(super) fn rows() -> Vec<Row> {
         budget: edited(min_available(json!(2), (3, 2, 2)), path, value),
         ..Situation::default()
     };
+    let evicted = || status_of("/status/disruptedPods", json!({"web-9": "2026-01-02T03:07:20Z"}));
+    let too_few = "The pods that the budget selects are Ready, but the budget requires more pods than exist: the controller of a pod that has just left may be about to create another one.";
     let sync_failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
         "message": "found no controllers for pod \"web-0\"", "lastTransitionTime": "2026-01-02T03:00:00Z"}]);
     let quota = IncompleteOwner {
@@ -340,12 +342,7 @@ pub(super) fn rows() -> Vec<Row> {
             "deploy/web could not create 1 pod when it last tried: pods \"web-6c4-x\" is forbidden: exceeded quota: pods.",
             "kubectl -n shop get resourcequotas",
         ),
-        (
-            "nothing is not Ready, and the budget counts on more",
-            Situation::default(),
-            "The pods that the budget selects are Ready, but the budget requires more pods than exist: the controller of a pod that has just left may be about to create another one.",
-            BUDGET,
-        ),
+        ("nothing is not Ready, and the budget counts on more", Situation::default(), too_few, BUDGET),
         (
             "the status of the budget is older than its pods",
             status_of("/status/currentHealthy", json!(0)),
@@ -424,10 +421,11 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         (
             "evictions were just accepted",
-            status_of("/status/disruptedPods", json!({"web-9": "2026-01-02T03:07:20Z"})),
+            Situation { pods: beside(ready("web-9", "n3")).pods, ..evicted() },
             "Enough pods are Ready; the budget still counts evictions that were just accepted.",
             BUDGET,
         ),
+        ("an eviction was just accepted, and the pod has left", evicted(), too_few, BUDGET),
         (
             "the budget allows it by now",
             status_of("/status/disruptionsAllowed", json!(1)),
