@@ -28,6 +28,7 @@ enum Fate {
     Evicted,
     Waits,
     Blocked,
+    Surged,
 }
 
 #[tokio::test]
@@ -53,6 +54,11 @@ async fn a_plan_of_every_situation_agrees_with_its_explanation() {
             _ => (Some(Fate::Waits), Some(Fate::Blocked)),
         };
         assert_eq!((recently, long_ago), expected, "{name}: {cause:#?}");
+        // A surge is advised where it replaces the pod, and nowhere else.
+        let with_surge = Situation { drain: json!({"surge": "WhenBlocked"}), ..situation.clone() };
+        let surged = with_surge.planned(LONG_AGO, first).await == Some(Fate::Surged);
+        let is_advised = cause.commands.iter().any(|command| command.contains("WhenBlocked"));
+        assert_eq!(surged, is_advised, "{name}: {cause:#?}");
     }
 }
 
@@ -94,16 +100,29 @@ impl Situation {
             "/api/v1/nodes" => list(&self.nodes),
             "/apis/policy/v1/poddisruptionbudgets" => list(std::slice::from_ref(&self.budget)),
             "/apis/apps/v1/namespaces/shop/replicasets/web-6c4"
-            | "/apis/apps/v1/namespaces/shop/statefulsets/web-6c4" => {
-                let missing: i32 = self.incomplete.iter().map(|owner| owner.missing).sum();
-                let count = i32::try_from(self.pods.len()).unwrap();
-                let wanted = json!({"replicas": count + missing});
-                (200, json!({"metadata": {"name": "web-6c4"}, "spec": wanted, "status": {"replicas": count}}))
-            }
+            | "/apis/apps/v1/namespaces/shop/statefulsets/web-6c4"
+            | "/apis/apps/v1/namespaces/shop/deployments/web" => (200, self.workload()),
             path if path.contains("kubevirt.io") => (404, json!("404 page not found")),
-            path if path.contains("/namespaces/") => failure(404, "NotFound", path),
+            path if path.contains("/namespaces/") && !path.ends_with("/resourcequotas") => {
+                failure(404, "NotFound", path)
+            }
             _ => list(&[]),
         }
+    }
+
+    /// What controls the pods: a `ReplicaSet` or `StatefulSet`, and the Deployment of the former.
+    fn workload(&self) -> Value {
+        let (count, missing) =
+            (self.pods.len(), self.incomplete.iter().map(|owner| owner.missing).sum::<i32>());
+        let wanted = i32::try_from(count).unwrap() + missing;
+        let failed = |owner: &IncompleteOwner| json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": owner.message});
+        let failures: Vec<Value> = self.incomplete.iter().map(failed).collect();
+        let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true});
+        json!({
+            "metadata": {"name": "web", "namespace": "shop", "generation": 1, "ownerReferences": [owner]},
+            "spec": {"replicas": wanted, "selector": {"matchLabels": {"app": "web"}}, "template": {}},
+            "status": {"observedGeneration": 1, "replicas": count, "updatedReplicas": count, "conditions": failures},
+        })
     }
 
     /// The answer of the API server to the eviction of the pod.
@@ -143,6 +162,7 @@ impl Situation {
             PodOutcome::Evicted => Fate::Evicted,
             PodOutcome::WaitsForBudget(_) => Fate::Waits,
             PodOutcome::Blocked(_) => Fate::Blocked,
+            PodOutcome::Surges(_) => Fate::Surged,
             other => panic!("{other:?}"),
         })
     }
