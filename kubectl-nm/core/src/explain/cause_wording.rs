@@ -344,7 +344,7 @@ impl Words<'_> {
         if may_recover || matches!(obstacle, Obstacle::SilentNode(_)) {
             return Told {
                 what: Some(sentence(&self.unready(obstacle))),
-                advice: advice.into(),
+                advice,
                 commands,
                 passes: self.only_starts(obstacle),
             };

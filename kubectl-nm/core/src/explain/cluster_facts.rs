@@ -13,6 +13,7 @@ use nm_shared::{BlockReason, BlockedPod, ForbiddenAccess, NodeMaintenance, Phase
 use crate::explain::deletions;
 use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, owner_of};
+use crate::explain::pending_claim::{ListedVolumes, PendingClaim};
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
 use crate::maintenance::roll_job::RollJob;
 use crate::maintenance::slow_surge::SlowSurge;
@@ -37,6 +38,8 @@ pub struct ClusterFacts {
     pub nodes: Option<Result<Vec<Node>, Unseen>>,
     /// The volumes of pods for which it matters which nodes they fit, as far as they could be read.
     pub volumes: Volumes,
+    /// What the volumes of the cluster show to claims that have none; none if no claim waits for one, or before they are listed.
+    pub listed_volumes: Option<ListedVolumes>,
     /// The claims whose volumes were read, or could not be.
     pub claims: BTreeSet<PodReference>,
     /// The nodes that a maintenance has cordoned.
@@ -316,6 +319,18 @@ impl ClusterFacts {
         let of_rollouts = self.rollouts.values().flatten().flatten();
         let of_outages = self.outages_and_lacking().flat_map(|outage| &outage.pods);
         guarded.chain(replacements.chain(of_rollouts).chain(of_outages).map(|read| &read.pod))
+    }
+
+    /// The claims without a volume that keep these pods from being scheduled.
+    pub(super) fn pending_claims(&mut self) -> impl Iterator<Item = &mut PendingClaim> {
+        let of_budgets = self.budgets.values_mut().flat_map(|guarded| guarded.warnings.values_mut());
+        let outages = self.outages.values_mut().chain(self.lacking.values_mut()).flatten();
+        let replacements = self.replacements.values_mut().flatten().flatten();
+        let read = replacements
+            .chain(self.awaited.values_mut())
+            .chain(self.rollouts.values_mut().flatten().flatten());
+        let read = read.chain(outages.flat_map(|outage| &mut outage.pods)).map(|read| &mut read.warnings);
+        of_budgets.chain(read).flatten().filter_map(|warning| warning.claim.as_mut())
     }
 
     /// The workloads that lack pods since pods of theirs left nodes.

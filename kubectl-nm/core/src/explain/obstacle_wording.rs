@@ -155,7 +155,15 @@ impl Words<'_> {
     }
 
     /// What to do about pods that are not Ready.
-    pub(super) fn remedy(&self, obstacle: &Obstacle) -> (&'static str, Vec<String>) {
+    pub(super) fn remedy(&self, obstacle: &Obstacle) -> (String, Vec<String>) {
+        if let Obstacle::Claim(claim) = obstacle {
+            return (claim.advice(), claim.commands(self.kubectl));
+        }
+        let (advice, commands) = self.remedy_of_pods(obstacle);
+        (advice.to_owned(), commands)
+    }
+
+    fn remedy_of_pods(&self, obstacle: &Obstacle) -> (&'static str, Vec<String>) {
         if self.only_starts(obstacle) {
             let is_one = self.subjects.len() == 1;
             let (one, several) = (
@@ -181,7 +189,6 @@ impl Words<'_> {
                 "Add capacity, or check what the pods request and select, and their volume claims",
                 describe(),
             ),
-            Obstacle::Claim(claim) => (claim.advice(), claim.commands(self.kubectl)),
             Obstacle::SchedulingGates(_) => ("The owners of the gates have to remove them", describe()),
             Obstacle::Image { reason, .. } if reason == "ErrImageNeverPull" => (
                 "The node does not have the image, and imagePullPolicy Never forbids pulling it: load the image \
@@ -226,7 +233,7 @@ impl Words<'_> {
             ),
             Obstacle::Terminating => ("Wait until it has terminated", describe()),
             Obstacle::Ended(_) => ("Find out why its owner does not replace it", describe()),
-            Obstacle::Starting | Obstacle::Unscheduled => {
+            Obstacle::Starting | Obstacle::Unscheduled | Obstacle::Claim(_) => {
                 ("Wait until it is Ready; its events show how far it is", describe())
             }
         }

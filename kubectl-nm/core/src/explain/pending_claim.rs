@@ -1,12 +1,13 @@
 //! Why a claim of a Pending pod has no volume, as the claim, its events and its `StorageClass` show it.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use nm_shared::PodReference;
-use serde_json::{Value, json};
 
 use crate::terminal::command_context::shell_quoted;
-use crate::terminal::text::first_names;
+use crate::terminal::text::{MAX_NAMES, first_names};
 
 /// The provisioner of a class whose volumes are created by hand.
 pub(super) const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -23,50 +24,35 @@ pub struct PendingClaim {
     pub class: Option<String>,
     /// Why it has no volume.
     pub why: NoVolume,
-    /// The volumes that have the data of a former claim of this name, as far as the user may list volumes.
-    pub retained: Vec<RetainedVolume>,
+    /// Whether it is that of an ephemeral volume, which has no data before its pod starts.
+    pub is_ephemeral: bool,
+    /// The retained volumes that were bound to a former claim of this name, as far as the user may list volumes.
+    pub retained: Vec<String>,
 }
 
-/// A volume that was retained when its claim was deleted. Kubernetes binds it to no claim as long as its `claimRef` has the uid of
-/// that one: <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#retain>.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RetainedVolume {
-    /// Its name.
-    pub name: String,
-    /// The uid of its former claim.
-    pub claim_uid: String,
-    /// Whether its `claimRef` has a resource version.
-    pub has_version: bool,
+/// The volumes of the cluster, as far as they matter to claims that have none.
+#[derive(Debug, Clone, Default)]
+pub struct ListedVolumes {
+    /// The retained volumes that were bound to a claim that was deleted: the claim, and the name of the volume.
+    retained: BTreeSet<(PodReference, String)>,
+    /// The classes that volumes have.
+    classes: BTreeSet<String>,
 }
 
-impl RetainedVolume {
-    /// A volume that has the data of a former claim of this name.
-    pub(super) fn of(volume: PersistentVolume, claim: &PodReference) -> Option<Self> {
-        let spec = volume.spec?;
-        let former = spec.claim_ref?;
-        let is_released = volume.status?.phase.as_deref() == Some("Released")
+impl ListedVolumes {
+    /// Adds a volume.
+    pub(super) fn add(&mut self, volume: PersistentVolume) {
+        let spec = volume.spec.unwrap_or_default();
+        self.classes.extend(spec.storage_class_name);
+        let is_retained = volume.status.is_some_and(|status| status.phase.as_deref() == Some("Released"))
             && spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
             && volume.metadata.deletion_timestamp.is_none();
-        let is_of_claim = former.namespace.as_deref() == Some(&*claim.namespace)
-            && former.name.as_deref() == Some(&*claim.name);
-        let (name, claim_uid) = (volume.metadata.name?, former.uid?);
-        let has_version = former.resource_version.is_some();
-        (is_released && is_of_claim).then_some(Self { name, claim_uid, has_version })
-    }
-
-    /// The command that lets a new claim of the same name have the volume, and no other claim. It does nothing if the volume
-    /// has another claim by now.
-    fn rebind(&self, kubectl: &str) -> String {
-        const UID: &str = "/spec/claimRef/uid";
-        let mut patch = vec![
-            json!({"op": "test", "path": UID, "value": self.claim_uid}),
-            json!({"op": "remove", "path": UID}),
-        ];
-        if self.has_version {
-            patch.push(json!({"op": "remove", "path": "/spec/claimRef/resourceVersion"}));
+        let claim = spec.claim_ref.filter(|_| is_retained);
+        if let (Some(claim), Some(volume)) = (claim, volume.metadata.name)
+            && let (Some(namespace), Some(name)) = (claim.namespace, claim.name)
+        {
+            self.retained.insert((PodReference { namespace, name }, volume));
         }
-        let patch = Value::from(patch).to_string();
-        format!("{kubectl} patch pv {} --type=json -p {}", shell_quoted(&self.name), shell_quoted(&patch))
     }
 }
 
@@ -79,6 +65,8 @@ pub enum NoVolume {
     Deleted,
     /// Its `StorageClass` does not exist.
     NoClass,
+    /// Its class has volumes, but no `StorageClass`, which only creates volumes.
+    NotBound,
     /// Its `StorageClass` creates no volumes.
     NoProvisioner,
     /// The message of its last event, which reports a failure.
@@ -93,14 +81,35 @@ impl PendingClaim {
         matches!(self.why, NoVolume::Awaited(since, _) if now.duration_since(since) < PROVISIONING)
     }
 
+    /// Whether it matters which volumes there are. A claim that is being deleted still has its own.
+    pub(super) fn needs_volumes(&self, now: Timestamp) -> bool {
+        self.why != NoVolume::Deleted && !self.is_recent(now)
+    }
+
+    /// Notes what the volumes of the cluster show.
+    pub(super) fn note(&mut self, volumes: &ListedVolumes) {
+        if self.why == NoVolume::NoClass
+            && self.class.as_ref().is_some_and(|class| volumes.classes.contains(class))
+        {
+            self.why = NoVolume::NotBound;
+        }
+        if !self.is_ephemeral {
+            let of_claim = volumes.retained.iter().filter(|(claim, _)| *claim == self.claim);
+            self.retained = of_claim.map(|(_, name)| name.clone()).collect();
+        }
+    }
+
     /// The reason, as a sentence without its full stop.
     pub(super) fn words(&self) -> String {
-        let why = self.why_words();
-        let names: Vec<String> = self.retained.iter().map(|volume| volume.name.clone()).collect();
-        match names.as_slice() {
-            [] => why,
-            [only] => format!("{why}; the retained volume {only} has its former data"),
-            several => format!("{why}; the retained volumes {} have its former data", first_names(several)),
+        let (why, retained) = (self.why_words(), first_names(&self.retained));
+        match self.retained.len() {
+            0 => why,
+            1 => format!(
+                "{why}; the retained volume {retained} was bound to a claim of this name, and may have its former data"
+            ),
+            _ => format!(
+                "{why}; the retained volumes {retained} were bound to claims of this name, and may have their former data"
+            ),
         }
     }
 
@@ -114,6 +123,9 @@ impl PendingClaim {
             NoVolume::NoClass => {
                 format!("claim {claim} has no volume, because its StorageClass {name} does not exist")
             }
+            NoVolume::NotBound => {
+                format!("claim {claim} has no volume: none of the volumes of its class {name} is bound to it")
+            }
             NoVolume::NoProvisioner => {
                 format!("claim {claim}{class} has no volume, and this class creates none ({NO_PROVISIONER})")
             }
@@ -124,22 +136,16 @@ impl PendingClaim {
     }
 
     /// What to do, as a sentence without its full stop.
-    pub(super) fn advice(&self) -> &'static str {
-        match (self.retained.as_slice(), &self.why) {
-            ([], _) => {}
-            ([_], NoVolume::NoClaim) => {
-                return "Create the claim again with the name of the retained volume (spec.volumeName), or its volume will be empty. Once the \
-                        claim exists, this shows the command that binds them";
-            }
-            ([_], _) => {
-                return "A new volume would be empty. To use the former data, remove the uid of the former claim from the retained volume: \
-                        Kubernetes then binds it to this claim, and to no other";
-            }
-            (_, _) => {
-                return "A new volume would be empty. To use former data, find out which of the retained volumes has the latest, and remove \
-                        the uid of the former claim from its claimRef: Kubernetes then binds it to the claim of that name";
-            }
-        }
+    pub(super) fn advice(&self) -> String {
+        let first = match self.retained.len() {
+            0 => "",
+            1 => "Look at the retained volume before another volume is provided. ",
+            _ => "Look at the retained volumes before another volume is provided. ",
+        };
+        format!("{first}{}", self.advice_of_reason())
+    }
+
+    fn advice_of_reason(&self) -> &'static str {
         match self.why {
             NoVolume::NoClaim => {
                 "Correct its name in the workload of the pod, or create the claim. A new claim gets an empty volume unless it names \
@@ -151,6 +157,9 @@ impl PendingClaim {
             }
             NoVolume::NoClass => {
                 "Create the StorageClass; a claim cannot change its class, so to use another one, create the claim again"
+            }
+            NoVolume::NotBound => {
+                "Check whether one of the volumes of this class is available and fits the claim; without one, create it"
             }
             NoVolume::NoProvisioner => "Create a PersistentVolume of this class that fits the claim",
             NoVolume::Failed(_) | NoVolume::Awaited(..) if self.class.is_none() => {
@@ -166,26 +175,26 @@ impl PendingClaim {
     /// Commands that show more.
     pub(super) fn commands(&self, kubectl: &str) -> Vec<String> {
         let (namespace, name) = (shell_quoted(&self.claim.namespace), shell_quoted(&self.claim.name));
-        let all = format!("{kubectl} -n {namespace} get pvc");
-        let describe = format!("{kubectl} -n {namespace} describe pvc {name}");
-        if let [only] = self.retained.as_slice()
-            && self.why != NoVolume::NoClaim
-        {
-            return vec![describe, only.rebind(kubectl)];
-        }
-        if !self.retained.is_empty() {
-            let names = self.retained.iter().map(|volume| shell_quoted(&volume.name).into_owned());
-            let volumes = names.collect::<Vec<_>>().join(" ");
-            let claim = if self.why == NoVolume::NoClaim { all } else { describe };
-            return vec![claim, format!("{kubectl} get pv {volumes} -o yaml")];
-        }
-        let class = self.class.as_deref().map(shell_quoted);
-        let second = match (&self.why, class) {
-            (NoVolume::NoClaim, _) => return vec![all, format!("{kubectl} get pv")],
-            (NoVolume::NoClass, _) => format!("{kubectl} get storageclass"),
-            (NoVolume::Deleted | NoVolume::NoProvisioner, _) | (_, None) => format!("{kubectl} get pv"),
-            (_, Some(class)) => format!("{kubectl} describe storageclass {class}"),
+        let first = match self.why {
+            NoVolume::NoClaim => format!("{kubectl} -n {namespace} get pvc"),
+            _ => format!("{kubectl} -n {namespace} describe pvc {name}"),
         };
-        vec![describe, second]
+        let retained = self.retained.iter().take(MAX_NAMES);
+        let volumes = if self.retained.is_empty() {
+            format!("{kubectl} get pv")
+        } else {
+            retained.fold(format!("{kubectl} describe pv"), |all, volume| {
+                format!("{all} {}", shell_quoted(volume))
+            })
+        };
+        let class = match (&self.why, self.class.as_deref().map(shell_quoted)) {
+            (NoVolume::NoClass, _) => Some(format!("{kubectl} get storageclass")),
+            (NoVolume::Failed(_) | NoVolume::Awaited(..), Some(class)) => {
+                Some(format!("{kubectl} describe storageclass {class}"))
+            }
+            _ => None,
+        };
+        let volumes = (class.is_none() || !self.retained.is_empty()).then_some(volumes);
+        [first].into_iter().chain(volumes).chain(class).collect()
     }
 }

@@ -34,7 +34,7 @@ use crate::explain::granted;
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::{Owner, job_of, owner_of};
 use crate::explain::read_rollouts;
-use crate::explain::read_warnings::{MAX_DETAILS, is_unscheduled, warnings, warnings_about};
+use crate::explain::read_warnings::{MAX_DETAILS, add_volumes, is_unscheduled, warnings, warnings_about};
 use crate::explain::unsatisfiable_budget::deployments;
 use crate::maintenance::node;
 
@@ -171,6 +171,7 @@ pub async fn read_wanted(
     facts.awaited_jobs = read_jobs(cluster, &facts.awaited).await;
     facts.rollouts = rollouts.into_iter().collect();
     (facts.granted, facts.is_deletion_denied) = (granted, is_deletion_denied);
+    add_volumes(cluster, &mut facts, now).await;
     if facts.budgets.values().any(|guarded| guarded.may_surge) {
         facts.is_surge_granted = read_grant(cluster, Grant::Surge).await;
     }

@@ -23,7 +23,7 @@ use crate::explain::obstacle::PodWarning;
 use crate::explain::outage::Unready;
 use crate::explain::preemption;
 use crate::explain::read_facts::{depends_on_nodes, read_nodes};
-use crate::explain::read_warnings::{MAX_DETAILS, some_events, warnings_about};
+use crate::explain::read_warnings::{MAX_DETAILS, add_volumes, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, kept_by_roll, node, pods_gone, status};
 
@@ -69,6 +69,7 @@ pub async fn add<'a>(
 ) {
     let Seen { drained, stopped, is_complete } = add_lacking(facts, explained, true, cluster).await;
     add_warnings(facts, cluster).await;
+    add_volumes(cluster, facts, now).await;
     let depends = |outage: &Outage| outage.pods.iter().any(|read| depends_on_nodes(&read.pod, now));
     let are_nodes_needed = facts.outages_and_lacking().any(depends);
     if are_nodes_needed {

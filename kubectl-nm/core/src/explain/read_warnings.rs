@@ -11,9 +11,9 @@ use nm_shared::PodReference;
 use crate::client::cluster::Cluster;
 use crate::client::list_pages::list_pages;
 use crate::explain::bounded_requests::{get, page, within_timeout};
-use crate::explain::cluster_facts::Unseen;
+use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::obstacle::{Obstacle, PodWarning};
-use crate::explain::pending_claim::{NO_PROVISIONER, NoVolume, PendingClaim, RetainedVolume};
+use crate::explain::pending_claim::{ListedVolumes, NO_PROVISIONER, NoVolume, PendingClaim};
 
 /// Of how many pods the events are read, and how many owners, of each budget.
 pub(super) const MAX_DETAILS: usize = 3;
@@ -30,30 +30,25 @@ pub(super) async fn warnings_about(cluster: &Cluster, pod: &Pod) -> Vec<PodWarni
     }
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let claims = volumes.filter_map(|volume| {
-        let of_template = || Some(format!("{}-{}", pod.name_any(), volume.name));
-        let name = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
-        let name = name.or_else(|| volume.ephemeral.as_ref().and_then(|_| of_template()))?;
-        Some(PodReference { namespace: namespace.clone(), name })
+        let named = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+        let of_template = || volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name));
+        let is_ephemeral = named.is_none();
+        let name = named.or_else(of_template)?;
+        Some((PodReference { namespace: namespace.clone(), name }, is_ephemeral))
     });
-    let claims = join_all(claims.take(MAX_DETAILS).map(async |claim| {
-        let pending = pending_claim(cluster, claim).await?;
-        // A claim that is being deleted still has its volume.
-        let retained = match pending.why {
-            NoVolume::Deleted => Vec::new(),
-            _ => retained_volumes(cluster, &pending.claim).await,
-        };
-        Some(PendingClaim { retained, ..pending })
-    }))
-    .await;
+    let claims = claims.take(MAX_DETAILS);
+    let claims =
+        join_all(claims.map(|(claim, is_ephemeral)| pending_claim(cluster, claim, is_ephemeral))).await;
     let warning = |claim| PodWarning { claim: Some(claim), ..PodWarning::default() };
     claims.into_iter().flatten().map(warning).collect()
 }
 
 /// Why a claim has no volume; none if it has one, or if that is not known.
-async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<PendingClaim> {
+async fn pending_claim(cluster: &Cluster, claim: PodReference, is_ephemeral: bool) -> Option<PendingClaim> {
     let found = get::<PersistentVolumeClaim>(cluster, "persistentvolumeclaims", &claim).await.ok()?;
     let Some(found) = found else {
-        return Some(PendingClaim { claim, class: None, why: NoVolume::NoClaim, retained: Vec::new() });
+        let why = NoVolume::NoClaim;
+        return Some(PendingClaim { claim, class: None, why, is_ephemeral, retained: Vec::new() });
     };
     let is_deleted = found.metadata.deletion_timestamp.is_some();
     let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -63,7 +58,8 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
     let class = found.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
     let class = class.filter(|name| !name.is_empty());
     let with = |why: NoVolume| {
-        Some(PendingClaim { claim: claim.clone(), class: class.clone(), why, retained: Vec::new() })
+        let (claim, class) = (claim.clone(), class.clone());
+        Some(PendingClaim { claim, class, why, is_ephemeral, retained: Vec::new() })
     };
     if is_deleted {
         return with(NoVolume::Deleted);
@@ -93,11 +89,23 @@ async fn pending_claim(cluster: &Cluster, claim: PodReference) -> Option<Pending
     }
 }
 
-/// The volumes that have the data of a former claim of this name. None without access.
-async fn retained_volumes(cluster: &Cluster, claim: &PodReference) -> Vec<RetainedVolume> {
+/// Adds what the volumes of the cluster show about claims that have waited for one for a while. They are listed once, and none is
+/// noted without access.
+pub(super) async fn add_volumes(cluster: &Cluster, facts: &mut ClusterFacts, now: Timestamp) {
+    if !facts.pending_claims().any(|claim| claim.needs_volumes(now)) {
+        return;
+    }
+    let known = match facts.listed_volumes.take() {
+        Some(known) => known,
+        None => listed_volumes(cluster).await,
+    };
+    facts.pending_claims().filter(|claim| claim.needs_volumes(now)).for_each(|claim| claim.note(&known));
+    facts.listed_volumes = Some(known);
+}
+
+async fn listed_volumes(cluster: &Cluster) -> ListedVolumes {
     let (volumes, asked): (Api<PersistentVolume>, _) = (Api::all(cluster.client()), "list persistentvolumes");
-    let add = |found: &mut Vec<RetainedVolume>, volume| found.extend(RetainedVolume::of(volume, claim));
-    let listed = list_pages(&volumes, cluster, asked, ListParams::default(), add);
+    let listed = list_pages(&volumes, cluster, asked, ListParams::default(), ListedVolumes::add);
     within_timeout(asked, listed).await.unwrap_or_default()
 }
 

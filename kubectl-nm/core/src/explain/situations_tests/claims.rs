@@ -18,12 +18,21 @@ async fn with_volumes(
     events: Value,
     volumes: Value,
 ) -> Option<(String, String)> {
-    let third = edited(
-        pending("Unschedulable", UNFIT),
-        "/spec/volumes",
-        json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]),
-    );
-    let situation = beside(third);
+    let data = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let (cause, _) = cause_of(data, claim, class, events, volumes).await;
+    let about_claim = cause.what.iter().find(|what| what.contains("claim"))?;
+    Some((about_claim.clone(), cause.commands.join("\n")))
+}
+
+/// The cause of a replacement with these volumes, whose claims are all `claim`, and how often the volumes of the cluster were listed.
+async fn cause_of(
+    of_pod: Value,
+    claim: Option<Value>,
+    class: Option<Value>,
+    events: Value,
+    volumes: Value,
+) -> (Cause, usize) {
+    let situation = beside(edited(pending("Unschedulable", UNFIT), "/spec/volumes", of_pod));
     let (budget, pods) = (situation.budget.clone(), situation.pods.clone());
     let list =
         |items: &Value| (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
@@ -31,23 +40,23 @@ async fn with_volumes(
         Some(object) => (200, object.clone()),
         None => failure(404, "NotFound", name),
     };
-    let (server, _) = cluster(move |_, path| match path.rsplit('/').next() {
+    let (server, requests) = cluster(move |_, path| match path.rsplit('/').next() {
         Some("web") => (200, budget.clone()),
         Some("pods") => list(&json!(pods)),
-        Some("data") => one(&claim, "data"),
         Some("fast") => one(&class, "fast"),
         Some("events") => list(&events),
         Some("persistentvolumes") if !volumes.is_null() => list(&volumes),
         Some("persistentvolumes") => failure(403, "Forbidden", "persistentvolumes"),
         Some("nodes") => list(&json!([node("n2", json!({}))])),
+        Some(name) if path.contains("/persistentvolumeclaims/") => one(&claim, name),
         other => failure(404, "NotFound", other.unwrap_or_default()),
     });
     let object = with_status("n1", blocked_status("shop"));
     let facts = read_facts::read(&server, [&object], [&object], NOW.parse().unwrap()).await;
     let cause = explained(&object, &facts).remove(0);
     check_harmless(&cause);
-    let about_claim = cause.what.iter().find(|what| what.contains("claim"))?;
-    Some((about_claim.clone(), cause.commands.join("\n")))
+    let lists = requests.lock().unwrap().iter().filter(|asked| asked.contains("/persistentvolumes")).count();
+    (cause, lists)
 }
 
 fn claim(phase: &str, class: Option<&str>, created: &str) -> Value {
@@ -156,7 +165,7 @@ fn volume(name: &str, phase: &str, claim: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_retained_volume_that_has_the_former_data_of_a_claim_is_offered_to_it_again() {
+async fn a_retained_volume_that_may_have_the_former_data_of_a_claim_is_named() {
     const OLD: &str = "2026-01-02T03:00:00Z";
     let waits = || claim("Pending", Some("fast"), OLD);
     let local = || Some(class("kubernetes.io/no-provisioner"));
@@ -166,31 +175,64 @@ async fn a_retained_volume_that_has_the_former_data_of_a_claim_is_offered_to_it_
         volume("pv-used", "Bound", "data"),
         volume("pv-1", "Released", "data")
     ]);
-    let rebind = "kubectl patch pv pv-1 --type=json -p '[{\"op\":\"test\",\"path\":\"/spec/claimRef/uid\",\"value\":\"old\"},\
-                  {\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"},{\"op\":\"remove\",\"path\":\"/spec/claimRef/resourceVersion\"}]'";
-    let pvc = "kubectl -n shop describe pvc data";
-    for (class, events) in [(local(), json!([])), (Some(class("csi.example.com")), awaited.clone())] {
-        let (what, commands) = with_volumes(Some(waits()), class, events, one.clone()).await.unwrap();
-        assert!(what.ends_with("; the retained volume pv-1 has its former data."), "{what}");
-        assert_eq!(commands, format!("{pvc}\n{rebind}"));
-    }
-    // Without the claim, a new one may differ from the former one.
-    let (what, commands) = with_volumes(None, None, json!([]), one).await.unwrap();
-    assert_eq!(
-        what,
-        "shop/web-2 is Pending: claim shop/data does not exist; the retained volume pv-1 has its former data."
-    );
-    assert_eq!(commands, "kubectl -n shop get pvc\nkubectl get pv pv-1 -o yaml");
+    let pvc = "kubectl -n shop describe pvc data\nkubectl describe pv pv-1";
+    let bound = "; the retained volume pv-1 was bound to a claim of this name, and may have its former data.";
+    let (what, commands) = with_volumes(Some(waits()), local(), json!([]), one.clone()).await.unwrap();
+    assert!(what.ends_with(bound), "{what}");
+    assert_eq!(commands, pvc);
+    let csi = Some(class("csi.example.com"));
+    let (what, commands) = with_volumes(Some(waits()), csi, awaited, one.clone()).await.unwrap();
+    assert!(what.ends_with(bound), "{what}");
+    assert_eq!(commands, format!("{pvc}\nkubectl describe storageclass fast"));
+    let (what, commands) = with_volumes(None, None, json!([]), one.clone()).await.unwrap();
+    assert_eq!(what, format!("shop/web-2 is Pending: claim shop/data does not exist{bound}"));
+    assert_eq!(commands, "kubectl -n shop get pvc\nkubectl describe pv pv-1");
     // Which of several has the latest data is not known.
     let several = json!([volume("pv-1", "Released", "data"), volume("pv-2", "Released", "data")]);
     let (what, commands) = with_volumes(Some(waits()), local(), json!([]), several).await.unwrap();
-    assert!(what.ends_with("; the retained volumes pv-1, pv-2 have its former data."), "{what}");
-    assert_eq!(commands, format!("{pvc}\nkubectl get pv pv-1 pv-2 -o yaml"));
+    let bound = "; the retained volumes pv-1, pv-2 were bound to claims of this name, and may have their former data.";
+    assert!(what.ends_with(bound), "{what}");
+    assert_eq!(commands, format!("{pvc} pv-2"));
     // The volume of a class that deletes volumes is about to be deleted.
     let mut deleted = volume("pv-1", "Released", "data");
     deleted["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
-    let (what, commands) = with_volumes(Some(waits()), local(), json!([]), json!([deleted])).await.unwrap();
-    assert!(!what.contains("pv-1") && !commands.contains("patch"), "{what} {commands}");
+    let (what, _) = with_volumes(Some(waits()), local(), json!([]), json!([deleted])).await.unwrap();
+    assert!(!what.contains("pv-1"), "{what}");
+    // An ephemeral volume has no former data.
+    let ephemeral = json!([{"name": "ata", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
+    let of_pod = json!([volume("pv-1", "Released", "web-2-ata")]);
+    let cause = cause_of(ephemeral, None, None, json!([]), of_pod).await.0;
+    assert!(
+        cause.what.iter().any(|what| what.contains("claim shop/web-2-ata does not exist.")),
+        "{cause:#?}"
+    );
+}
+
+#[tokio::test]
+async fn volumes_are_listed_once_for_all_claims_and_only_if_one_has_waited_for_a_while() {
+    let claims = |names: &[&str]| -> Value {
+        names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect()
+    };
+    let listed = async |names: &[&str], events: Value, created: &str| {
+        let claim = Some(claim("Pending", Some("fast"), created));
+        cause_of(claims(names), claim, Some(class("csi.example.com")), events, json!([])).await.1
+    };
+    let provisions = || event("ExternalProvisioning", "Waiting for csi.example.com.");
+    assert_eq!(listed(&["data", "logs", "cache"], provisions(), "2026-01-02T03:00:00Z").await, 1);
+    assert_eq!(listed(&["data"], provisions(), "2026-01-02T03:07:00Z").await, 0);
+}
+
+#[tokio::test]
+async fn a_class_that_volumes_have_needs_no_storage_class() {
+    let mut free = volume("pv-1", "Available", "else");
+    free["spec"]["storageClassName"] = json!("fast");
+    let waits = claim("Pending", Some("fast"), "2026-01-02T03:00:00Z");
+    let (what, commands) = with_volumes(Some(waits), None, json!([]), json!([free])).await.unwrap();
+    assert_eq!(
+        what,
+        "shop/web-2 is Pending: claim shop/data has no volume: none of the volumes of its class fast is bound to it."
+    );
+    assert_eq!(commands, "kubectl -n shop describe pvc data\nkubectl get pv");
 }
 
 #[test]
@@ -201,6 +243,7 @@ fn a_claim_without_a_class_waits_for_a_volume_and_not_for_a_provisioner() {
             claim,
             class: class.map(str::to_owned),
             why: NoVolume::Failed("m".into()),
+            is_ephemeral: false,
             retained: vec![],
         }
         .advice()

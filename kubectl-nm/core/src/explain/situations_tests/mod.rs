@@ -285,15 +285,13 @@ fn check_harmless(cause: &Cause) {
         let selects = command.contains(" edit ")
             && (cause.what.iter().any(|what| what.contains("selects only"))
                 || cause.advice.contains("in the pod template"));
-        // Only if the volume is still that of the former claim.
-        let rebinds = command.contains(" patch pv ") && command.contains("\"op\":\"test\"");
         // Only under a condition.
         let uncordons = words.iter().skip_while(|word| *word != "uncordon").nth(1).is_some_and(|node| {
             cause.advice.to_lowercase().contains("uncordon ")
                 && cause.advice.contains(node)
                 && cause.advice.contains("not needed any more")
         });
-        assert!(verb.is_none() || says_never || is_unready || selects || rebinds || uncordons, "{cause:#?}");
+        assert!(verb.is_none() || says_never || is_unready || selects || uncordons, "{cause:#?}");
         assert!(!words.contains(&"scale".into()) && !words.contains(&"delete".into()), "{cause:#?}");
         // One pod alone is never to be made unavailable by a command that is pasted.
         let takes_the_only_pod = words.contains(&"patch".into())
