@@ -59,7 +59,7 @@ pub struct ClusterFacts {
     /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
     pub roll_jobs: BTreeMap<String, RollJob>,
     /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
-    /// their emptyDir data keeps; none if one does not exist any more.
+    /// their emptyDir data keeps, as far as they were read; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods that drains leave to terminate on their own without a time limit, as far as they could be read.
     pub awaited: BTreeMap<PodReference, ReadPod>,
@@ -392,9 +392,10 @@ pub struct FactsToRead {
     pub budgets: BTreeSet<PodReference>,
     /// The nodes of pods that are terminating.
     pub nodes: BTreeSet<String>,
-    /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
-    /// their emptyDir data keeps.
+    /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
     pub replacements: BTreeSet<PodReference>,
+    /// The pods that their emptyDir data keeps.
+    pub kept: BTreeSet<PodReference>,
     /// Whether it matters which nodes can take some of these pods: they keep returning, or their data keeps them.
     pub has_unplaced: bool,
     /// The pods that drains leave to terminate on their own without a time limit.
@@ -421,9 +422,14 @@ impl FactsToRead {
                 name: name.to_owned(),
             };
             for pod in &status.blocked_pods {
-                if matches!(pod.reason, BlockReason::KeepsReturning | BlockReason::LocalStorage) {
-                    facts.has_unplaced = true;
-                    facts.replacements.insert(pod.reference());
+                let read = match pod.reason {
+                    BlockReason::KeepsReturning => Some(&mut facts.replacements),
+                    BlockReason::LocalStorage => Some(&mut facts.kept),
+                    _ => None,
+                };
+                facts.has_unplaced |= read.is_some();
+                if let Some(pods) = read {
+                    pods.insert(pod.reference());
                 }
                 if let Some(budget) = &pod.facts.budget {
                     facts.budgets.insert(of(&pod.namespace, &budget.name));

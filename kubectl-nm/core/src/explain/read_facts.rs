@@ -50,6 +50,9 @@ const MAX_SINGLE_NODES: usize = 50;
 /// How many of the pods that drains leave to terminate on their own are read at most.
 const MAX_AWAITED: usize = 50;
 
+/// How many of the pods that their emptyDir data keeps are read at most.
+const MAX_KEPT: usize = 50;
+
 /// How many pods of a node a response has at most: a whole pod takes about 20 KiB of memory.
 const PAGE_SIZE: u32 = 200;
 
@@ -132,7 +135,8 @@ pub async fn read_wanted(
         let pods = terminating_on(cluster, &node).await;
         (node, pods)
     });
-    let replacements = stream::iter(wanted.replacements.iter().cloned()).map(async |name| {
+    let kept = wanted.kept.difference(&wanted.replacements).take(MAX_KEPT);
+    let replacements = stream::iter(wanted.replacements.iter().chain(kept).cloned()).map(async |name| {
         let read = replacement(cluster, &name).await;
         (name, read)
     });

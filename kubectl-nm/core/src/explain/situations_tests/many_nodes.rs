@@ -166,3 +166,18 @@ fn another_node_in_maintenance_may_take_what_lacks_resources_before_the_explaine
     assert_eq!(stops, ["kubectl nm stop n3", "kubectl nm stop n1"], "{cause:#?}");
     check_harmless(&cause);
 }
+
+#[tokio::test]
+async fn of_thousands_of_pods_that_their_data_keeps_the_first_are_read() {
+    let blocked = |at: usize| {
+        json!({"namespace": "shop", "name": format!("cache-{at:02}"), "reason": "LocalStorage", "message": "m",
+            "since": "2026-01-02T03:04:05Z", "attempts": 0})
+    };
+    let pods: Vec<Value> = (0..60).map(blocked).collect();
+    let object =
+        with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 60}}));
+    let (server, requests) = cluster(|_, path| failure(404, "NotFound", path));
+    let facts = read_facts::read(&server, [&object], [&object], NOW.parse().unwrap()).await;
+    let read = requests.lock().unwrap().iter().filter(|asked| asked.contains("/pods/cache-")).count();
+    assert_eq!((read, facts.replacements.len()), (50, 50));
+}

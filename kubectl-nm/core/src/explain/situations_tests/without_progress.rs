@@ -212,7 +212,7 @@ fn nobody_is_to_wait_for_the_replacement_of_a_pod_without_controller_whose_data_
     let object =
         with_status("n1", json!({"phase": "Running", "blockedPods": pods, "podCounts": {"blocked": 3}}));
     let wanted = FactsToRead::of([&object]);
-    assert!(wanted.replacements.len() == 3 && wanted.has_unplaced, "{wanted:?}");
+    assert!(wanted.kept.len() == 3 && wanted.has_unplaced, "{wanted:?}");
     let read = |name: PodReference| {
         let pod = match name.name.as_str() {
             "unread" => return (name, Err(Unseen::Forbidden("get pods".into()))),
@@ -221,7 +221,7 @@ fn nobody_is_to_wait_for_the_replacement_of_a_pod_without_controller_whose_data_
         };
         (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
     };
-    let replacements = wanted.replacements.into_iter().map(read).collect();
+    let replacements = wanted.kept.into_iter().map(read).collect();
     let causes = explained(&object, &ClusterFacts { replacements, ..ClusterFacts::default() });
     let [bare, others] = &causes[..] else { panic!("{causes:#?}") };
     assert_eq!(
@@ -275,7 +275,7 @@ fn kept_by_data(edit: impl Fn(Value) -> Value) -> Cause {
         let pod = edit(ready(&name.name, "n1"));
         (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
     };
-    let replacements = FactsToRead::of([&object]).replacements.into_iter().map(read).collect();
+    let replacements = FactsToRead::of([&object]).kept.into_iter().map(read).collect();
     let green = edited(node("n2", json!({})), "/metadata/labels", json!({"pool": "green"}));
     let facts = ClusterFacts {
         replacements,
