@@ -14,7 +14,8 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::objects;
 use nm_core::client::pod_problem::{has_run, pod_problem, rejection};
 use nm_core::error::Error;
-use nm_shared::DrainSpec;
+use nm_core::maintenance::roll_job::UnstartedJob;
+use nm_shared::{DrainSpec, PodReference};
 use serde_json::{Value, json};
 
 use crate::decide::NodeProgress;
@@ -292,7 +293,7 @@ pub fn add_problems(progress: &mut [NodeProgress], problems: &BTreeMap<String, S
 
 /// Why the pods of the Jobs that run for nodes of a roll do not start, by node, as far as they may be read: one request for each
 /// namespace of its Jobs.
-pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String> {
+pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, UnstartedJob> {
     let running: Vec<(&str, Value)> = running(roll).collect();
     let field = |job: &Value, name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
     let namespaces: BTreeSet<String> = running.iter().map(|(_, job)| field(job, "namespace")).collect();
@@ -304,10 +305,18 @@ pub async fn problems(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String
         for (node, job) in running.iter().filter(|(_, job)| field(job, "namespace") == namespace) {
             let is_of_job = |pod: &&Value| pod["metadata"]["labels"][JOB_NAME_LABEL] == field(job, "name");
             let problem = pods.iter().filter(is_of_job).find_map(pod_problem);
+            let job = || PodReference { namespace: namespace.clone(), name: field(job, "name") };
+            let problem = problem.map(|words| UnstartedJob { job: job(), words });
             problems.extend(problem.map(|problem| ((*node).to_owned(), problem)));
         }
     }
     problems
+}
+
+/// The same in words alone.
+pub async fn problem_words(cluster: &Cluster, roll: &Roll) -> BTreeMap<String, String> {
+    let problems = problems(cluster, roll).await;
+    problems.into_iter().map(|(node, problem)| (node, problem.words)).collect()
 }
 
 /// The last lines that the Job's pods printed; none without permission.

@@ -113,7 +113,7 @@ pub async fn show(
                 let roll = roll.clone();
                 problem_reads.push(async move {
                     sleep(JOB_INTERVAL).await;
-                    job::problems(cluster, &roll).await
+                    job::problem_words(cluster, &roll).await
                 });
             }
             Some(_) => {}

@@ -15,7 +15,7 @@ use crate::explain::obstacle::PodWarning;
 use crate::explain::owner::{Owner, owner_of};
 use crate::explain::pending_claim::{ListedVolumes, PendingClaim};
 use crate::maintenance::roll::{RollRunners, awaits_confirmation, has_failed_action};
-use crate::maintenance::roll_job::RollJob;
+use crate::maintenance::roll_job::{RollJob, UnstartedJob};
 use crate::maintenance::slow_surge::SlowSurge;
 use crate::maintenance::{State, node, purpose, roll_name, status};
 use crate::terminal::shortened::beginning;
@@ -93,8 +93,8 @@ pub struct ClusterFacts {
     pub halted: BTreeMap<String, Node>,
     /// What the explained nodes wait for whose turn in a roll has not come, in sentences.
     pub turns: BTreeMap<String, Vec<String>>,
-    /// Why the pods of the Jobs that rolls run for explained nodes do not start: `pod p: ErrImagePull`.
-    pub job_problems: BTreeMap<String, String>,
+    /// The Jobs that rolls run for explained nodes whose pods do not start.
+    pub job_problems: BTreeMap<String, UnstartedJob>,
     /// The explained nodes that do not exist.
     pub deleted: BTreeSet<String>,
 }

@@ -67,7 +67,7 @@ fn causes_with(
     }
     // A pause does not interrupt the Job.
     if matches!(State::of(maintenance), State::Draining | State::Blocked | State::Drained | State::Paused) {
-        causes.extend(job_does_not_start(maintenance, facts, kubectl));
+        causes.extend(job_does_not_start(maintenance, facts, kubectl, now));
     }
     // Blocked pods no longer matter once the node returns to service.
     if State::of(maintenance) != State::Stopping {

@@ -36,25 +36,30 @@ pub(super) fn job_does_not_start(
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
     kubectl: &str,
+    now: Timestamp,
 ) -> Option<Cause> {
     let (roll, problem) = (roll_name(maintenance)?, facts.job_problems.get(node(maintenance))?);
-    let (otherwise, command) = if facts.rolls.aborted_by(roll).is_some() {
-        let otherwise = String::from(
-            "the node stays in maintenance when the Job has had its time. Or return the node to service without its Job",
-        );
-        (otherwise, nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance)))))
+    let stop = || nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
+    let (otherwise, commands) = if facts.rolls.aborted_by(roll).is_none() {
+        let otherwise = format!("the roll halts when the Job has had its time. {CHANGE_JOB}");
+        (otherwise, vec![format!("{} --return", roll_command("abort", roll, kubectl))])
     } else {
-        (
-            format!("the roll halts when the Job has had its time. {CHANGE_JOB}"),
-            format!("{} --return", roll_command("abort", roll, kubectl)),
-        )
+        let stays = "the node stays in maintenance when the Job has had its time. Or";
+        if facts.rolls.is_run(roll, now) {
+            (format!("{stays} return the node to service without its Job"), vec![stop()])
+        } else {
+            // Nobody deletes the Job: its pod could still start, on a node in service.
+            let otherwise = format!("{stays} delete the Job, and then return the node to service");
+            (otherwise, vec![problem.deletion(kubectl), stop()])
+        }
     };
     Some(Cause {
         what: vec![sentence(&format!(
-            "The Job that roll {roll} runs for the node does not start: {problem}"
+            "The Job that roll {roll} runs for the node does not start: {}",
+            problem.words
         ))],
         advice: format!("Correct what its pod waits for; without that, {otherwise}"),
-        commands: vec![roll_command("status", roll, kubectl), command],
+        commands: [roll_command("status", roll, kubectl)].into_iter().chain(commands).collect(),
         common: Some(CommonGround::RollJobs(roll.to_owned())),
         outlook: Outlook::WillBlock,
         ..Cause::default()
@@ -103,10 +108,8 @@ pub(super) fn left_by_roll(
             what: vec![format!(
                 "Roll {roll} was aborted: {who} still drains the node, runs its action, and returns it to service."
             )],
-            advice: String::from(
-                "To return the node to service without its action, abort the roll like this",
-            ),
-            commands: vec![format!("{} --return", roll_command("abort", roll, kubectl))],
+            advice: String::from("To return the node to service without its action, stop its maintenance"),
+            commands: vec![nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))))],
             outlook: Outlook::Passes,
             ..Cause::default()
         });

@@ -120,7 +120,7 @@ fn an_aborted_roll_that_still_drains_a_node_says_that_its_action_follows() {
     let what =
         "Roll k2 was aborted: bob@desk still drains the node, runs its action, and returns it to service.";
     assert_eq!((cause.what[0].as_str(), cause.passes()), (what, true));
-    assert_eq!(cause.commands, ["kubectl nm roll abort k2 --return"]);
+    assert_eq!(cause.commands, ["kubectl nm stop n1"]);
 }
 
 #[test]

@@ -1,9 +1,27 @@
 //! The Job of a roll in the cluster that nobody runs yet, and what repairs one that cannot start.
 
+use nm_shared::PodReference;
 use nm_shared::api::names::ROLL_RUNNER_LABEL;
 
 use crate::maintenance::fields::ROLLS_NAMESPACE;
 use crate::terminal::command_context::{nm_command, shell_quoted};
+
+/// A Job that a roll runs for a node, and whose pod does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnstartedJob {
+    /// Namespace and name of the Job.
+    pub job: PodReference,
+    /// Why its pod does not start: `pod p: ErrImagePull`.
+    pub words: String,
+}
+
+impl UnstartedJob {
+    /// The command that deletes the Job.
+    pub fn deletion(&self, kubectl: &str) -> String {
+        let (namespace, name) = (shell_quoted(&self.job.namespace), shell_quoted(&self.job.name));
+        format!("{kubectl} -n {namespace} delete job {name}")
+    }
+}
 
 /// What the Job of a roll shows while no program runs the roll.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -136,7 +136,7 @@ impl Surroundings {
         let shown = name.and_then(|name| rolls.get(name));
         let problems = async {
             match shown {
-                Some(roll) => job::problems(cluster, roll).await,
+                Some(roll) => job::problem_words(cluster, roll).await,
                 None => BTreeMap::new(),
             }
         };

@@ -6,6 +6,7 @@ use super::*;
 use crate::explain::cause::CommonGround;
 use crate::explain::cause_wording::Words;
 use crate::maintenance::roll::{NODE, STATE};
+use crate::maintenance::roll_job::UnstartedJob;
 use crate::maintenance::{ROLL_LABEL, State};
 
 pub(super) const STATUS: &str = "kubectl nm roll status par";
@@ -71,7 +72,9 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let object = maintenance("n1", drained(), Some(&at_work()));
     let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
     assert_eq!(explained(&object, &facts).len(), 0, "the action of the roll is under way");
-    facts.job_problems.insert(String::from("n1"), String::from("pod par-0-x: ErrImagePull: no such image"));
+    let job = PodReference { namespace: "ops".into(), name: "par-0".into() };
+    let words = String::from("pod par-0-x: ErrImagePull: no such image");
+    facts.job_problems.insert(String::from("n1"), UnstartedJob { job, words });
     let found = explained(&object, &facts);
     let what =
         "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
@@ -88,6 +91,25 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
     assert_eq!(found.commands, [STATUS, "kubectl nm stop n1"]);
     assert!(!found.advice.contains("abort the roll"), "{}", found.advice);
+    // Nobody runs the roll any more, so that nobody deletes the Job when the node returns to service.
+    let silent = edited(aborted, "/runner/at", json!("2026-01-02T00:00:00Z"));
+    let object = maintenance("n1", drained(), Some(&silent));
+    let job_problems = facts.job_problems;
+    let facts = ClusterFacts { job_problems, ..ClusterFacts::of_maintenances(std::slice::from_ref(&object)) };
+    let causes = explained(&object, &facts);
+    let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
+    assert_eq!(found.commands, [STATUS, "kubectl -n ops delete job par-0", "kubectl nm stop n1"]);
+}
+
+#[test]
+fn every_cause_of_an_aborted_roll_has_the_same_way_out() {
+    let aborted = edited(at_work(), "/aborted", json!("bob@vm"));
+    let object = maintenance("n1", json!({"phase": "Running"}), Some(&aborted));
+    let facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
+    let causes = explained(&object, &facts);
+    let of_roll = causes.iter().find(|cause| cause.what[0].starts_with("Roll par was aborted")).unwrap();
+    assert_eq!(of_roll.commands, ["kubectl nm stop n1"], "{of_roll:#?}");
+    assert!(!of_roll.advice.contains("abort the roll"), "{of_roll:#?}");
 }
 
 #[test]
@@ -103,7 +125,9 @@ fn a_job_that_does_not_start_is_a_cause_while_its_roll_is_paused_too() {
     object.spec.suspend = true;
     assert_eq!(State::of(&object), State::Paused);
     let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
-    facts.job_problems.insert(String::from("n1"), String::from("pod par-0-x: ErrImagePull: no such image"));
+    let job = PodReference { namespace: "ops".into(), name: "par-0".into() };
+    let words = String::from("pod par-0-x: ErrImagePull: no such image");
+    facts.job_problems.insert(String::from("n1"), UnstartedJob { job, words });
     let found = explained(&object, &facts);
     let what =
         "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
