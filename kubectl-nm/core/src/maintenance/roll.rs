@@ -179,8 +179,13 @@ impl RollRunners {
 
     /// Why a roll that somebody runs starts no node now, if that is because of its windows: `the window opens at …`.
     pub fn closed_window(&self, roll: &str, now: Timestamp) -> Option<String> {
-        let windows = self.windows.get(roll)?;
         self.runner(roll, now)?;
+        self.shut_window(roll, now)
+    }
+
+    /// Why the windows of a roll let no node start now, whether or not somebody runs it.
+    pub fn shut_window(&self, roll: &str, now: Timestamp) -> Option<String> {
+        let windows = self.windows.get(roll)?;
         let slowest = self.records.get(roll)?.done.slowest_seconds;
         windows.closed(now, SignedDuration::from_secs(slowest))
     }

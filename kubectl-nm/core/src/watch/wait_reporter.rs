@@ -275,18 +275,24 @@ impl<'a> WaitReporter<'a> {
         }
         self.halts = halts.into_iter().map(|(roll, halt)| (roll.to_owned(), halt.clone())).collect();
         self.pauses = pauses.into_iter().map(|(roll, pause)| (roll.to_owned(), pause.cloned())).collect();
-        self.report_windows(&rolls, Timestamp::now())
+        self.report_windows(&rolls)
     }
 
-    /// Reports each roll that starts no watched node until a window opens. Nothing changes in the cluster when one closes.
-    fn report_windows(&mut self, rolls: &RollRunners, now: Timestamp) -> Result<(), Error> {
+    /// Reports each roll that starts no watched node until a window opens. Nothing changes in the cluster when one closes. The
+    /// program that runs a roll may seem to be silent in between: the clock of its computer may differ.
+    fn report_windows(&mut self, rolls: &RollRunners) -> Result<(), Error> {
+        let now = match self.mode {
+            ReportMode::Log(now) => now(),
+            ReportMode::Progress => Timestamp::now(),
+        };
         let objects = self.tracker.cache().objects();
         let planned = objects.filter(|object| State::of(object) == State::Planned);
         let closed = rolls.closed_windows_of(planned, now);
         let new = closed.iter().filter(|(roll, why)| self.closed_windows.get(*roll) != Some(*why));
         let line = |(roll, why)| Line::new(format!("roll {roll} starts no node now: {why}"));
         let lines: Vec<Line> = new.map(line).collect();
-        self.closed_windows = closed;
+        self.closed_windows.retain(|roll, _| rolls.shut_window(roll, now).is_some());
+        self.closed_windows.extend(closed);
         lines.into_iter().try_for_each(|line| self.line(line))
     }
 
@@ -408,7 +414,7 @@ impl<'a> WaitReporter<'a> {
         let now = Timestamp::now();
         let rolls = RollRunners::of(self.tracker.cache().all().map(AsRef::as_ref));
         self.report_abandoned(&rolls, now)?;
-        self.report_windows(&rolls, now)?;
+        self.report_windows(&rolls)?;
         let goal = self.tracker.goal();
         let reason = |object: &NodeMaintenance| {
             let reason = match goal {
