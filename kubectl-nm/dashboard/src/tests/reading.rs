@@ -280,6 +280,15 @@ fn pods_of_an_open_node_are_found_as_they_are_printed_and_none_is_hidden_by_thei
 }
 
 #[test]
+fn a_phase_hides_nothing_in_the_tree_of_workloads_either() {
+    let mut model = node(sized(120, 40));
+    type_in(&mut model, "w/phase:run");
+    press(&mut model, KeyCode::Enter);
+    assert!(model.open.as_ref().unwrap().tree.is_shown);
+    assert!(text(&model).contains("phase:run hides no pods"), "{}", text(&model));
+}
+
+#[test]
 fn a_filter_that_hides_nothing_is_cleared_too() {
     for filter in ["/(/", "ns:"] {
         let mut model = fleet(options());

@@ -9,7 +9,7 @@ use crate::config::appearance::ThemeName;
 use crate::layout::is_small;
 use crate::message::Effect;
 use crate::model::dialogs::Dialog;
-use crate::model::lists::filter::Filter;
+use crate::model::lists::filter::{Filter, FilterField};
 use crate::model::lists::listing::{Arrangement, Row};
 use crate::model::state_words::begins_a_state;
 use crate::model::text_field::Field;
@@ -161,8 +161,13 @@ fn enter(model: &mut Model) -> Option<Effect> {
 pub(super) fn check_filter(model: &mut Model) {
     let filter = &model.arrangement().filter;
     let problem = filter.problem().map(|problem| format!("not in the filter: {problem}"));
-    let is_of_one_node = model.open.as_ref().is_some_and(|open| !open.tree.is_shown);
-    let doubt = || filter.doubt(begins_a_state, is_of_one_node).map(|doubt| doubt.to_string());
+    // In the tree of workloads, replacements are on other nodes.
+    let same: &[FilterField] = match &model.open {
+        Some(open) if open.tree.is_shown => &[FilterField::Phase],
+        Some(_) => &[FilterField::Node, FilterField::Phase],
+        None => &[],
+    };
+    let doubt = || filter.doubt(begins_a_state, same).map(|doubt| doubt.to_string());
     if let Some(problem) = problem.or_else(doubt) {
         model.show_error(problem);
     }

@@ -174,12 +174,12 @@ impl Filter {
         self.problem.as_ref()
     }
 
-    /// The first word that is valid but cannot be meant: with a key, or a state, that there is not, or with a key that selects
-    /// nothing among the pods of one node.
+    /// The first word that is valid but cannot be meant: with a key, or a state, that there is not, or with a key that hides
+    /// nothing among the pods of one node: one of `same`.
     pub(crate) fn doubt(
         &self,
         begins_a_state: impl Fn(&str) -> bool,
-        is_of_one_node: bool,
+        same: &[FilterField],
     ) -> Option<FilterDoubt> {
         let doubt = |word: String| {
             let (_, word) = negated(&word);
@@ -187,9 +187,7 @@ impl Filter {
                 (Some((FilterField::State, state)), _) if !state.starts_with('/') => {
                     (!begins_a_state(state)).then(|| FilterDoubt::State(state.to_owned()))
                 }
-                (Some((FilterField::Node | FilterField::Phase, value)), _)
-                    if is_of_one_node && !value.is_empty() =>
-                {
+                (Some((field, value)), _) if same.contains(&field) && !value.is_empty() => {
                     Some(FilterDoubt::OneNode(word.to_owned()))
                 }
                 (None, Some((key, value))) if !value.is_empty() && is_letters(key) => {
