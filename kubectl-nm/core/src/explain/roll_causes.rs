@@ -420,9 +420,11 @@ pub(super) fn suspended(
     // In a roll that starts no node, it does not matter when its turn comes.
     let turn = runner.and_then(|_| Some((roll?, facts.turns.get(node(maintenance))?)));
     let waits = turn.iter().flat_map(|(_, waits)| waits.iter().cloned());
+    let closed = roll.filter(|_| is_planned && turn.is_none());
+    let closed = closed.and_then(|roll| Some(sentence(&facts.rolls.closed_window(roll, now)?)));
     let hooks = if is_planned { hooks_ahead(maintenance) } else { Vec::new() };
     Cause {
-        what: [what].into_iter().chain(paused).chain(waits).chain(hooks).collect(),
+        what: [what].into_iter().chain(paused).chain(waits).chain(closed).chain(hooks).collect(),
         common: turn.map(|(roll, _)| CommonGround::Turn(roll.to_owned())),
         since,
         advice: advice.to_owned(),

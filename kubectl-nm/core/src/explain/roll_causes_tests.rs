@@ -141,3 +141,20 @@ fn a_job_that_cannot_start_is_repaired_by_what_changes_it_and_not_by_a_resume() 
     let unread = cause("Succeeded", true, Some(RollJob::Unread("jobs is forbidden".into())));
     assert!(!unread.passes() && unread.what[0].contains("unless its Job is starting"), "{:?}", unread.what);
 }
+
+#[test]
+fn a_planned_node_names_the_window_of_its_roll_even_if_its_turn_is_not_known() {
+    let planned = json!({"phase": "Pending", "conditions": [{"type": "Suspended", "status": "True",
+        "reason": "Planned", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}]});
+    let mut object = with_status("n1", planned);
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "k2".to_owned())].into());
+    let state =
+        json!({"revision": 2, "runner": {"id": "x", "who": "bob@desk", "at": "1970-01-01T00:15:00Z"}});
+    let settings = json!({"windows": ["14:00-15:00 UTC"]});
+    let annotations = [(STATE, state), ("kubectl-nm.dev/roll-settings", settings)];
+    object.metadata.annotations =
+        Some(annotations.map(|(key, value)| (key.to_owned(), value.to_string())).into());
+    let facts = ClusterFacts::of_maintenances([&object]);
+    let cause = suspended(&object, &facts, "kubectl", Timestamp::from_second(900).unwrap());
+    assert_eq!(cause.what[1..], ["The window opens at Thu 01 Jan 14:00 UTC."]);
+}
