@@ -15,7 +15,7 @@ use nm_core::error::exit::Exit;
 use nm_core::explain::cause::{Cause, Outlook, left_out_words};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{all_causes, unlisted};
-use nm_core::explain::outage_causes::{are_down, command_for_more};
+use nm_core::explain::outage_causes::command_for_more;
 use nm_core::explain::roll_causes::{part_of_roll, roll_command};
 use nm_core::explain::{read_facts, read_outages};
 use nm_core::interaction::progress;
@@ -31,6 +31,7 @@ use nm_roll::job;
 use nm_shared::gate::ownership::age_rank;
 use nm_shared::{NodeMaintenance, WaitingPod};
 
+use super::explain_common::{CommonCause, ONE_BY_ONE};
 use super::explain_rolls::{self, halted_rolls};
 use crate::install::leadership;
 
@@ -38,15 +39,6 @@ const MAX_PODS: usize = 5;
 
 /// A pod that waits for longer than this may wait for something that is stuck.
 const USUAL_TURN: SignedDuration = SignedDuration::from_secs(10);
-
-/// How many commands of a cause of several nodes are printed, and sentences about what is not known.
-const MAX_COMMANDS: usize = 5;
-
-/// How many sentences of a cause of several nodes are printed.
-const MAX_SENTENCES: usize = 8;
-
-/// How to see what is left out of a cause of several nodes.
-const ONE_BY_ONE: &str = "explain the nodes one by one to see more";
 
 /// How to see what is left out of a cause of one node.
 const ONCE_DONE: &str = "explain the node again once these are dealt with";
@@ -262,94 +254,6 @@ fn explain_all(judged: Vec<Judged<'_>>, context: &Context<'_>, out: &mut Output)
 fn unlisted_words(pods: usize) -> String {
     let (pods, are) = (counted(pods, "more pod"), if pods == 1 { "is" } else { "are" });
     format!("{pods} {are} blocked; the status does not list {}.", if are == "is" { "it" } else { "them" })
-}
-
-/// A cause of one or more nodes.
-struct CommonCause {
-    cause: Cause,
-    nodes: Vec<String>,
-    /// What it is, each sentence with the nodes of which it is true, apart from the sentence that names workloads.
-    what: Vec<(String, Vec<String>)>,
-    /// How many sentences are left out.
-    left_out: usize,
-}
-
-impl CommonCause {
-    fn add(all: &mut Vec<Self>, cause: Cause, node: &str) {
-        let is_alike = |known: &&mut Self| {
-            let known = &known.cause;
-            let is_common = known.common.is_some() && known.common == cause.common;
-            (known.what == cause.what || is_common)
-                && (&known.advice, known.outlook) == (&cause.advice, cause.outlook)
-        };
-        let sentences = cause.what.iter().skip(usize::from(!cause.down.is_empty())).cloned();
-        let Some(Self { cause: known, nodes, what, left_out }) = all.iter_mut().find(is_alike) else {
-            let what = sentences.map(|text| (text, vec![node.to_owned()])).collect();
-            all.push(Self { cause, nodes: vec![node.to_owned()], what, left_out: 0 });
-            return;
-        };
-        if !nodes.iter().any(|known| known == node) {
-            nodes.push(node.to_owned());
-        }
-        *left_out += add_sentences(what, sentences.collect(), node);
-        let down: Vec<String> = cause.down.into_iter().filter(|name| !known.down.contains(name)).collect();
-        known.down.extend(down);
-        known.pods.extend(cause.pods);
-        known.add_times(cause.since.into_iter().chain(cause.latest));
-        known.left_out += cause.left_out;
-        known.refusals = known.refusals.saturating_add(cause.refusals);
-        for (known, more) in [(&mut known.commands, cause.commands), (&mut known.unseen, cause.unseen)] {
-            let new: Vec<String> = more.into_iter().filter(|text| !known.contains(text)).collect();
-            known.extend(new);
-        }
-        known.unseen.truncate(MAX_COMMANDS);
-    }
-
-    /// Leaves out all but the first commands of several nodes.
-    fn shorten_commands(&mut self) {
-        // One more is no longer than to say that there is one.
-        let is_long = self.nodes.len() > 1 && self.cause.commands.len() > MAX_COMMANDS + 1;
-        let most = if is_long { MAX_COMMANDS } else { self.cause.commands.len() };
-        self.cause.left_out += self.cause.commands.drain(most..).len();
-    }
-
-    /// What it is. A sentence that is not true of all nodes names those that it is about.
-    fn sentences(&self) -> Vec<String> {
-        let of = |(text, nodes): &(String, Vec<String>)| {
-            let is_about_all = nodes.len() == self.nodes.len();
-            if is_about_all { text.clone() } else { format!("{}: {text}", first_names(nodes)) }
-        };
-        let is_down = match self.cause.down.as_slice() {
-            [] => None,
-            [_] => self.cause.what.first().cloned(),
-            down => Some(are_down(down)),
-        };
-        let left_out = (self.left_out > 0)
-            .then(|| format!("{}: {ONE_BY_ONE}.", left_out_words(self.left_out, "detail")));
-        is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
-    }
-}
-
-/// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets. Returns
-/// how many there are too many.
-fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) -> usize {
-    let ends_alike = known.last().map(|(text, _)| text) == more.last();
-    let end = known.len() - usize::from(ends_alike);
-    let mut left = MAX_SENTENCES.saturating_sub(known.len());
-    let (mut new, mut left_out) = (Vec::new(), 0);
-    for text in more {
-        match known.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, nodes)) if nodes.iter().any(|known| known == node) => {}
-            Some((_, nodes)) => nodes.push(node.to_owned()),
-            None if left > 0 => {
-                left -= 1;
-                new.push((text, vec![node.to_owned()]));
-            }
-            None => left_out += 1,
-        }
-    }
-    known.splice(end..end, new);
-    left_out
 }
 
 /// Prints what blocks a maintenance, and returns whether something does that does not pass by itself.

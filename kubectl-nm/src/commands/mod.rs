@@ -3,6 +3,7 @@
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod explain_common;
 pub(crate) mod explain_rolls;
 pub(crate) mod gather;
 pub(crate) mod install;
