@@ -408,6 +408,9 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
 }
 
 #[cfg(test)]
+#[path = "explain_common_tests.rs"]
+mod common_tests;
+#[cfg(test)]
 #[path = "explain_roll_tests.rs"]
 mod roll_tests;
 #[cfg(test)]

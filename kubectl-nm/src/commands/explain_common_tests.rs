@@ -1,0 +1,46 @@
+//! The causes of several nodes.
+
+use nm_core::terminal::output::captured::output;
+use nm_core::testing::objects::{running, with_status};
+use serde_json::json;
+
+use super::tests::reconcilers;
+use super::*;
+
+#[test]
+fn commands_of_several_nodes_that_are_left_out_are_counted() {
+    let said = |nodes: usize, pods: usize| {
+        let blocked = |node: usize| {
+            let names: Vec<String> = (0..pods).map(|pod| format!("p{node}{pod}")).collect();
+            let mut status = running(50, &names.iter().map(|name| (name.as_str(), "x")).collect::<Vec<_>>());
+            for pod in status["blockedPods"].as_array_mut().unwrap() {
+                (pod["reason"], pod["budget"]) = (json!("Unmanaged"), json!(null));
+            }
+            with_status(&format!("n{node}"), status)
+        };
+        let objects: Vec<NodeMaintenance> = (1..=nodes).map(blocked).collect();
+        let (mut out, captured) = output();
+        let context = Context {
+            reconcilers: &reconcilers(Leadership::Held),
+            facts: &ClusterFacts::default(),
+            kubectl: "kubectl",
+            now: "2026-01-02T03:07:25Z".parse().unwrap(),
+        };
+        let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
+        explain_all(judged, &context, &mut out).unwrap();
+        captured.data()
+    };
+    let of_few = said(2, 3);
+    assert!(
+        of_few.ends_with("    kubectl -n shop delete pod p22\n"),
+        "one more takes no more room: {of_few}"
+    );
+    let of_many = said(8, 1);
+    let end = "    kubectl -n shop delete pod p50\n  3 more commands are left out here: explain the nodes one by one to see more.\n";
+    assert!(of_many.ends_with(end), "{of_many}");
+    assert!(said(1, 6).ends_with(" p15\n"), "one more takes no more room");
+    let again = "  4 more commands are left out here: explain the node again once these are dealt with.\n";
+    assert!(said(1, 9).ends_with(again), "{}", said(1, 9));
+    let of_each = "  13 more commands are left out here: explain the nodes one by one to see more.\n";
+    assert!(said(2, 9).ends_with(of_each), "{}", said(2, 9));
+}
