@@ -67,18 +67,22 @@ fn no_node_left(own: &NodeMaintenance, mut all: Vec<NodeMaintenance>, selector: 
     cause
 }
 
+fn unstarted() -> UnstartedJob {
+    let job = PodReference { namespace: "ops".into(), name: "par-0".into() };
+    UnstartedJob { job, words: String::from("pod par-0-x: ErrImagePull: no such image") }
+}
+
+const DOES_NOT_START: &str =
+    "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
+
 #[test]
 fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let object = maintenance("n1", drained(), Some(&at_work()));
     let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
     assert_eq!(explained(&object, &facts).len(), 0, "the action of the roll is under way");
-    let job = PodReference { namespace: "ops".into(), name: "par-0".into() };
-    let words = String::from("pod par-0-x: ErrImagePull: no such image");
-    facts.job_problems.insert(String::from("n1"), UnstartedJob { job, words });
+    facts.job_problems.insert(String::from("n1"), unstarted());
     let found = explained(&object, &facts);
-    let what =
-        "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
-    assert_eq!(found[0].what, [what]);
+    assert_eq!(found[0].what, [DOES_NOT_START]);
     assert_eq!(found[0].commands, [STATUS, "kubectl nm roll abort par --return"]);
     assert!(found[0].advice.contains("which also ends what runs for its other nodes"), "{}", found[0].advice);
     assert_eq!(found[0].common, Some(CommonGround::RollJobs("par".into())));
@@ -88,7 +92,7 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let job_problems = facts.job_problems;
     let facts = ClusterFacts { job_problems, ..ClusterFacts::of_maintenances(std::slice::from_ref(&object)) };
     let causes = explained(&object, &facts);
-    let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
+    let found = causes.iter().find(|cause| cause.what == [DOES_NOT_START]).unwrap();
     assert_eq!(found.commands, [STATUS, "kubectl nm stop n1"]);
     assert!(!found.advice.contains("abort the roll"), "{}", found.advice);
     // Nobody runs the roll any more, so that nobody deletes the Job when the node returns to service.
@@ -97,7 +101,7 @@ fn a_job_of_a_roll_that_does_not_start_is_a_cause_with_what_its_pod_shows() {
     let job_problems = facts.job_problems;
     let facts = ClusterFacts { job_problems, ..ClusterFacts::of_maintenances(std::slice::from_ref(&object)) };
     let causes = explained(&object, &facts);
-    let found = causes.iter().find(|cause| cause.what == [what]).unwrap();
+    let found = causes.iter().find(|cause| cause.what == [DOES_NOT_START]).unwrap();
     assert_eq!(found.commands, [STATUS, "kubectl -n ops delete job par-0", "kubectl nm stop n1"]);
 }
 
@@ -125,13 +129,9 @@ fn a_job_that_does_not_start_is_a_cause_while_its_roll_is_paused_too() {
     object.spec.suspend = true;
     assert_eq!(State::of(&object), State::Paused);
     let mut facts = ClusterFacts::of_maintenances(std::slice::from_ref(&object));
-    let job = PodReference { namespace: "ops".into(), name: "par-0".into() };
-    let words = String::from("pod par-0-x: ErrImagePull: no such image");
-    facts.job_problems.insert(String::from("n1"), UnstartedJob { job, words });
+    facts.job_problems.insert(String::from("n1"), unstarted());
     let found = explained(&object, &facts);
-    let what =
-        "The Job that roll par runs for the node does not start: pod par-0-x: ErrImagePull: no such image.";
-    assert!(found.iter().any(|cause| cause.what == [what]), "{found:#?}");
+    assert!(found.iter().any(|cause| cause.what == [DOES_NOT_START]), "{found:#?}");
 }
 
 #[test]
