@@ -113,6 +113,8 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         let read = async {
             let mut facts = read_facts::read(cluster, wanted, &all, Timestamp::now()).await;
             read_outages::add(&mut facts, found.iter().copied(), cluster, Timestamp::now()).await;
+            let others = all.iter().filter(|object| !found.iter().any(|it| node(it) == node(object)));
+            read_facts::add_neighbours(&mut facts, others, cluster, Timestamp::now()).await;
             facts.roll_jobs = starting_jobs(rolls.values(), cluster).await;
             let problems = join_all(rolls.values().map(|roll| job::problems(cluster, roll))).await;
             facts.job_problems = problems.into_iter().flatten().collect();

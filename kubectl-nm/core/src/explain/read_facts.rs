@@ -93,6 +93,37 @@ pub async fn read<'a>(
     facts
 }
 
+/// Adds the budgets that keep pods on the nodes of the other maintenances, if a pod is unschedulable: such a node takes it only if
+/// these pods leave it room, so its return to service may not help.
+pub async fn add_neighbours<'a>(
+    facts: &mut ClusterFacts,
+    others: impl IntoIterator<Item = &'a NodeMaintenance>,
+    cluster: &Cluster,
+    now: Timestamp,
+) {
+    if !facts.pods().any(is_unschedulable) {
+        return;
+    }
+    let known = facts.budgets.len();
+    let budgets = FactsToRead::of(others).budgets;
+    let new = budgets.into_iter().filter(|budget| !facts.budgets.contains_key(budget));
+    let new: Vec<PodReference> = new.take(MAX_BUDGETS.saturating_sub(known)).collect();
+    facts.budgets.extend(guarded_by(cluster, new, now).await);
+}
+
+/// The pods of these budgets.
+async fn guarded_by(
+    cluster: &Cluster,
+    budgets: impl IntoIterator<Item = PodReference>,
+    now: Timestamp,
+) -> Vec<(PodReference, GuardedPods)> {
+    let read = stream::iter(budgets).map(async |budget| {
+        let guarded = guarded_pods(cluster, &budget, now).await;
+        (budget, guarded)
+    });
+    read.buffered(MAX_CONCURRENT).collect().await
+}
+
 /// These nodes, as far as the user may read them; none of one that does not exist.
 async fn own_nodes(cluster: &Cluster, names: &BTreeSet<&str>) -> Vec<(String, Option<Node>)> {
     let nodes: Api<Node> = Api::all(cluster.client());
@@ -126,10 +157,6 @@ pub async fn read_wanted(
     now: Timestamp,
 ) -> ClusterFacts {
     let budgets = wanted.budgets.iter().take(MAX_BUDGETS).cloned();
-    let budgets = stream::iter(budgets).map(async |budget| {
-        let guarded = guarded_pods(cluster, &budget, now).await;
-        (budget, guarded)
-    });
     let nodes = wanted.nodes.iter().take(MAX_TERMINATING).cloned();
     let terminating = stream::iter(nodes).map(async |node| {
         let pods = terminating_on(cluster, &node).await;
@@ -162,7 +189,7 @@ pub async fn read_wanted(
     ) = tokio::join!(
         granted::read(cluster, &wanted.denied),
         is_deletion_denied,
-        budgets.buffered(MAX_CONCURRENT).collect(),
+        guarded_by(cluster, budgets, now),
         terminating.buffered(MAX_CONCURRENT).collect(),
         replacements.buffered(MAX_CONCURRENT).collect(),
         awaited.buffered(MAX_CONCURRENT).collect(),

@@ -73,6 +73,44 @@ async fn nodes_and_volumes_that_are_known_are_not_read_again_but_the_volumes_of_
     assert_eq!(requests.lock().unwrap().len(), 2, "the volume is known by now");
 }
 
+#[tokio::test]
+async fn no_other_node_is_to_return_whose_pods_leave_no_room() {
+    let requesting = |pod: Value| {
+        let app = json!([{"name": "app", "image": "i", "resources": {"requests": {"cpu": "3"}}}]);
+        edited(pod, "/spec/containers", app)
+    };
+    let four = |name: &str| edited(cordoned(name), "/status/allocatable", json!({"cpu": "4", "pods": "9"}));
+    let stays = edited(requesting(ready("big-0", "n2")), "/metadata/namespace", json!("db"));
+    let (server, requests) = cluster(move |_, path| match path.rsplit('/').next().unwrap_or_default() {
+        "big" => (200, min_available(json!(1), (1, 1, 1))),
+        "pods" => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [stays]})),
+        name => failure(404, "NotFound", name),
+    });
+    let kept = json!({"namespace": "db", "name": "big-0", "reason": "DisruptionBudget", "message": "m", "attempts": 1,
+        "since": "2026-01-02T03:04:05Z", "budget": {"name": "big", "desiredHealthy": 1, "currentHealthy": 1}});
+    let other =
+        with_status("n2", json!({"phase": "Running", "blockedPods": [kept], "podCounts": {"blocked": 1}}));
+    let object = with_status("n1", blocked_status("shop"));
+    let waits = || requesting(pending("Unschedulable", "0/2 nodes are available: 2 Insufficient cpu."));
+    let situation = |third: Value| Situation {
+        nodes: vec![four("n1"), four("n2")],
+        in_maintenance: vec!["n1", "n2"],
+        ..beside(third)
+    };
+    let stops = |facts: &ClusterFacts| {
+        let commands = explained(&object, facts).into_iter().flat_map(|cause| cause.commands);
+        commands.filter(|command| command.contains(" stop ")).collect::<Vec<_>>()
+    };
+    let mut facts = situation(waits()).facts();
+    assert_eq!(stops(&facts), ["kubectl nm stop n2", "kubectl nm stop n1"], "nothing is known of n2");
+    read_facts::add_neighbours(&mut facts, [&other], &server, NOW.parse().unwrap()).await;
+    assert_eq!(stops(&facts), ["kubectl nm stop n1"]);
+    let before = requests.lock().unwrap().len();
+    let mut facts = situation(ready("web-2", "n3")).facts();
+    read_facts::add_neighbours(&mut facts, [&other], &server, NOW.parse().unwrap()).await;
+    assert_eq!(requests.lock().unwrap().len(), before, "every pod has a node");
+}
+
 #[test]
 fn beside_a_node_that_does_not_report_the_replacement_is_named_that_waits_for_another_node() {
     let are_ready = container(json!({"running": {}}), json!({"ready": true, "started": true}));
