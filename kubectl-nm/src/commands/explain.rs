@@ -12,9 +12,10 @@ use nm_core::client::cluster::Cluster;
 use nm_core::client::nodes::{not_in_maintenance, read_existing, unchecked};
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
-use nm_core::explain::cause::{Cause, Outlook, left_out_words};
+use nm_core::explain::cause::{Cause, CommonGround, Outlook, left_out_words};
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::explain::explanation::{all_causes, unlisted};
+use nm_core::explain::first_cause::FirstCause;
 use nm_core::explain::outage_causes::command_for_more;
 use nm_core::explain::roll_causes::{part_of_roll, roll_command};
 use nm_core::explain::{read_facts, read_outages};
@@ -396,6 +397,11 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
         1 => String::from("; at least 1 eviction was refused"),
         refusals => format!("; at least {refusals} evictions were refused"),
     };
+    let are_gone =
+        matches!(&cause.common, Some(CommonGround::FirstCause(first)) if **first == FirstCause::PodsGone);
+    if cause.outlook == Outlook::AwaitsDrain && are_gone {
+        return Some(format!("Were blocked: {named}{more}{refused}."));
+    }
     let verb = match cause.outlook {
         Outlook::Blocks => "Blocks",
         Outlook::WillBlock | Outlook::Passes => "Waits for",

@@ -44,3 +44,16 @@ fn commands_of_several_nodes_that_are_left_out_are_counted() {
     let of_each = "  13 more commands are left out here: explain the nodes one by one to see more.\n";
     assert!(said(2, 9).ends_with(of_each), "{}", said(2, 9));
 }
+
+#[test]
+fn pods_that_have_gone_are_not_said_to_stay_while_nobody_leads() {
+    let cause = |first| Cause {
+        pods: vec![String::from("shop/web-0")],
+        outlook: Outlook::AwaitsDrain,
+        common: Some(CommonGround::FirstCause(Box::new(first))),
+        ..Cause::default()
+    };
+    let words = |first| extent(&cause(first), Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(words(FirstCause::PodsGone), "Were blocked: shop/web-0.");
+    assert_eq!(words(FirstCause::AllowsNow), "Staying: shop/web-0.");
+}
