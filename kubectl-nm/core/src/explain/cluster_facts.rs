@@ -308,8 +308,12 @@ impl ClusterFacts {
 
     /// Whether a blocked pod is known to have no controller.
     pub(super) fn is_bare(&self, pod: &BlockedPod) -> bool {
-        let read = self.replacements.get(&pod.reference()).and_then(|read| read.as_ref().ok()?.as_ref());
-        read.is_some_and(|read| owner_of(&read.pod).is_none())
+        self.read_pod(pod).is_some_and(|pod| owner_of(pod).is_none())
+    }
+
+    /// A blocked pod, if it was read and exists.
+    pub(super) fn read_pod(&self, pod: &BlockedPod) -> Option<&Pod> {
+        Some(&self.replacements.get(&pod.reference())?.as_ref().ok()?.as_ref()?.pod)
     }
 
     /// The pods that budgets count on, those of surges, and those of workloads that are down.

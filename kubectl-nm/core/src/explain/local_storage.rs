@@ -26,7 +26,7 @@ pub(super) enum Deletion {
 
 impl Deletion {
     pub(super) fn of(pod: &BlockedPod, facts: &ClusterFacts) -> Self {
-        match read(pod, facts) {
+        match facts.read_pod(pod) {
             _ if facts.is_bare(pod) => Self::NotReplaced,
             Some(pod) if is_assigned_by_template(pod) => Self::Returns,
             Some(pod) if no_node_left(pod, facts).is_some() => Self::Unplaced,
@@ -47,7 +47,7 @@ pub(super) fn advise(
     now: Timestamp,
 ) {
     let Some(first) = pods.first().filter(|pod| pod.reason == BlockReason::LocalStorage) else { return };
-    let read: Vec<&Pod> = pods.iter().filter_map(|pod| read(pod, facts)).collect();
+    let read: Vec<&Pod> = pods.iter().filter_map(|pod| facts.read_pod(pod)).collect();
     let (keep, stop) = Words::of(maintenance, facts, &[], kubectl, now).keep_own();
     let keep = capitalized(&keep);
     let (the_pod, its, it_is) =
@@ -84,10 +84,6 @@ pub(super) fn advise(
             cause.commands.insert(0, stop);
         }
     }
-}
-
-fn read<'a>(pod: &BlockedPod, facts: &'a ClusterFacts) -> Option<&'a Pod> {
-    Some(&facts.replacements.get(&pod.reference())?.as_ref().ok()?.as_ref()?.pod)
 }
 
 fn no_node_left(pod: &Pod, facts: &ClusterFacts) -> Option<NoNodeLeft> {

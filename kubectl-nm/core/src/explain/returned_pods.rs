@@ -58,8 +58,7 @@ pub(super) fn name_remedy(
     now: Timestamp,
 ) {
     let returning = pods.iter().filter(|pod| pod.reason == BlockReason::KeepsReturning);
-    let read = returning.filter_map(|pod| facts.replacements.get(&pod.reference())?.as_ref().ok()?.as_ref());
-    let read: Vec<&Pod> = read.map(|read| &read.pod).collect();
+    let read: Vec<&Pod> = returning.filter_map(|pod| facts.read_pod(pod)).collect();
     let Some(first) = read.first() else { return };
     let first = DrainPod::from(*first);
     let is_assigned =
