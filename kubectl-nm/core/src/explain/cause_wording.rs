@@ -17,6 +17,7 @@ use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
 use crate::explain::recount::recount;
 use crate::explain::unsatisfiable_budget::NeverAllows;
+use crate::explain::ways_back::uncordon_too;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -311,16 +312,17 @@ impl Words<'_> {
     fn other_pods(&self, obstacle: &Obstacle) -> Told {
         let (advice, mut commands) = self.remedy(obstacle);
         let suitable = self.suitable(obstacle);
-        commands.extend(self.few(suitable.iter().map(|node| self.stop(node))));
+        commands.extend(self.return_commands(&suitable));
+        let cordoned = uncordon_too(&suitable, &self.cordoned_before());
         let instead = match suitable.as_slice() {
             [] => String::new(),
             [node] if node == self.node => {
-                String::from("; or stop the maintenance: the pods may fit on its node")
+                format!("; or stop the maintenance{cordoned}: the pods may fit on its node")
             }
             nodes => {
                 let which = if nodes.len() == 1 { "a node" } else { "one of the nodes" };
                 let unless = self.unless_worked_on(nodes);
-                format!("; or return {which} to service on which the pods may fit{unless}")
+                format!("; or return {which} to service on which the pods may fit{unless}{cordoned}")
             }
         };
         let (wait, status) = self.returned_by_rolls(obstacle);
@@ -376,7 +378,8 @@ impl Words<'_> {
         }
         let suits: BTreeSet<&String> = self.subjects.iter().flat_map(|subject| &subject.suits).collect();
         let mut suits: Vec<&String> = suits.into_iter().collect();
-        suits.sort_by_key(|node| self.return_order(node));
+        let cordoned_before = self.cordoned_before();
+        suits.sort_by_key(|node| self.return_order(node, &cordoned_before));
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
         let suitable = if obstacle.is_of_anti_affinity() { others } else { [others, own].concat() };

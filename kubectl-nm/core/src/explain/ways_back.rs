@@ -3,6 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Node;
+use nm_shared::cluster::node;
+use nm_shared::drain::node_patch;
+
 use crate::explain::cause::{UNLESS_WORKED_ON, capitalized, few};
 use crate::explain::cause_wording::Words;
 use crate::explain::roll_causes::roll_command;
@@ -22,8 +26,8 @@ pub(super) struct WaysBack {
     paused: BTreeSet<String>,
     /// The nodes that are part of no roll, in the order of [`Words::return_order`].
     stoppable: Vec<String>,
-    /// `, unless its machine is being worked on (n1: disk swap)`; empty if there is only the explained one, whose drain has not
-    /// ended.
+    /// `, unless its machine is being worked on (n1: disk swap)`, if there is not only the explained one, whose drain has not
+    /// ended; and which of them were cordoned before.
     unless: String,
     /// How many nodes there are.
     nodes: usize,
@@ -52,7 +56,8 @@ impl WaysBack {
             nodes: nodes.len(),
         };
         let mut nodes: Vec<&String> = nodes.iter().collect();
-        nodes.sort_by_key(|node| words.return_order(node));
+        let cordoned_before = words.cordoned_before();
+        nodes.sort_by_key(|node| words.return_order(node, &cordoned_before));
         for node in nodes {
             let roll = words.roll_of(node).map(|roll| (roll.to_owned(), words.return_of(node, roll)));
             let nodes = match roll {
@@ -70,6 +75,7 @@ impl WaysBack {
         if ways.stoppable.iter().any(|node| node != words.node) {
             ways.unless = words.unless_worked_on(&ways.stoppable);
         }
+        ways.unless += &uncordon_too(&ways.stoppable, &cordoned_before);
         ways
     }
 
@@ -152,12 +158,25 @@ impl WaysBack {
             nodes.iter().map(|node| words.skip(roll, node)).collect()
         };
         let skip = words.few(left.into_iter().flat_map(skip));
-        let stop = words.few(self.stoppable.iter().map(|node| words.stop(node)));
+        let stop = words.return_commands(&self.stoppable);
         if self.none_returns() {
             return first.into_iter().chain(stop).chain(status).chain(skip).collect();
         }
         status.into_iter().chain(first).chain(stop).collect()
     }
+}
+
+/// ` (n1 was cordoned before its maintenance: uncordon n1, too, if that cordon is not needed any more)`.
+pub(super) fn uncordon_too(nodes: &[String], cordoned_before: &BTreeSet<&str>) -> String {
+    let is_among = |node: &&String| cordoned_before.contains(node.as_str());
+    let among: Vec<String> = nodes.iter().filter(is_among).cloned().collect();
+    let names = first_names(&among);
+    let (were, that) = match among.len() {
+        0 => return String::new(),
+        1 => ("was cordoned before its maintenance", "that cordon is"),
+        _ => ("were cordoned before their maintenances", "these cordons are"),
+    };
+    format!(" ({names} {were}: uncordon {names}, too, if {that} not needed any more)")
 }
 
 /// `n1`, `one of n1, n2`.
@@ -171,10 +190,23 @@ impl<'a> Words<'a> {
         WaysBack::of(nodes, self)
     }
 
-    /// Which of several nodes is to return first: the one that is explained last, because it is the one to be drained; those before
-    /// others for which somebody has given a reason; and those that are drained, because a stop wastes a drain that is under way.
-    pub(super) fn return_order(&self, node: &String) -> (bool, bool, bool) {
-        (node == self.node, self.facts.purposes.contains_key(node), !self.facts.drained.contains(node))
+    /// Which of several nodes is to return first: those last that somebody had cordoned before; the one that is explained after
+    /// others, because it is the one to be drained; those before others for which somebody has given no reason; and those that are
+    /// drained, because a stop wastes a drain that is under way.
+    pub(super) fn return_order(
+        &self,
+        node: &String,
+        cordoned_before: &BTreeSet<&str>,
+    ) -> (bool, bool, bool, bool) {
+        let (is_own, has_purpose) = (node == self.node, self.facts.purposes.contains_key(node));
+        (cordoned_before.contains(node.as_str()), is_own, has_purpose, !self.facts.drained.contains(node))
+    }
+
+    /// The nodes in maintenance that were cordoned before, and stay so when their maintenances end.
+    pub(super) fn cordoned_before(&self) -> BTreeSet<&'a str> {
+        let nodes = self.facts.nodes.iter().flatten().flatten();
+        let was_cordoned = |node: &&Node| node_patch::was_schedulable(&node.metadata) == Some(false);
+        nodes.filter(was_cordoned).map(node::name).collect()
     }
 
     /// The roll of a node, so that nobody stops its maintenance; none if the node is part of none, or if its roll does nothing more
@@ -213,6 +245,20 @@ impl<'a> Words<'a> {
 
     pub(super) fn stop(&self, node: &str) -> String {
         nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)))
+    }
+
+    /// The commands after which pods can be scheduled to these nodes.
+    pub(super) fn return_commands(&self, nodes: &[String]) -> Vec<String> {
+        let cordoned_before = self.cordoned_before();
+        let command = |node: &String| {
+            let stop = self.stop(node);
+            if cordoned_before.contains(node.as_str()) {
+                format!("{stop} && {} uncordon {}", self.kubectl, shell_quoted(node))
+            } else {
+                stop
+            }
+        };
+        self.few(nodes.iter().map(command))
     }
 
     fn skip(&self, roll: &str, node: &str) -> String {

@@ -449,3 +449,37 @@ fn the_template_of_a_job_is_not_to_be_changed() {
         ("Stop the maintenance", [STOP.to_owned()].as_slice())
     );
 }
+
+/// A node in maintenance that somebody had cordoned before.
+fn cordoned_before(name: &str) -> Value {
+    let mut node = cordoned(name);
+    node["metadata"]["labels"]["remediation.medik8s.io/exclude-from-remediation"] = json!("true");
+    node["metadata"]["annotations"] = json!({"kubectl-nm.dev/undo": "{\"madeUnschedulable\":false}"});
+    node
+}
+
+#[test]
+fn a_node_that_was_cordoned_before_its_maintenance_returns_last_and_is_uncordoned_too() {
+    let found = |nodes: &[Value]| {
+        let in_maintenance = ["n1", "n2", "n3"].into_iter().take(nodes.len()).collect();
+        let situation = beside(pending("Unschedulable", UNFIT));
+        let cause = only(Situation { nodes: nodes.to_vec(), in_maintenance, ..situation }.causes());
+        check_harmless(&cause);
+        (cause.advice, cause.commands)
+    };
+    let (advice, commands) = found(&[cordoned("n1"), cordoned_before("n2"), cordoned("n3")]);
+    assert_eq!(
+        advice,
+        "Add a node, or return one of these nodes to service, unless its machine is being worked on (n2 was cordoned before its \
+         maintenance: uncordon n2, too, if that cordon is not needed any more)"
+    );
+    let stop = |node: &str| format!("kubectl nm stop {node}");
+    assert_eq!(commands, [stop("n3"), stop("n1"), stop("n2") + " && kubectl uncordon n2"]);
+    let (advice, commands) = found(&[cordoned_before("n1")]);
+    assert_eq!(
+        advice,
+        "Add a node, or return one to service (n1 was cordoned before its maintenance: uncordon n1, too, if that cordon is not \
+         needed any more)"
+    );
+    assert_eq!(commands, [stop("n1") + " && kubectl uncordon n1"]);
+}
