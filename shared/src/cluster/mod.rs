@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod refusal;
 pub mod resource_quota;
 pub mod selector;
+pub mod temporary_taint;
 pub mod topology_spread;
 pub mod volume_attachment;
 pub mod volumes;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::names::NO_SCHEDULE;
 use crate::cluster::node;
 use crate::cluster::node_pool;
+use crate::cluster::temporary_taint::{is_of_condition, is_of_maintenance};
 
 /// Nodes among which the replacement of a pod may have to be placed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,11 +68,13 @@ fn emptied_by(
     values.into_iter().filter(is_emptied).collect::<Vec<_>>().into_iter()
 }
 
-/// Whether a taint of the node keeps out pods that tolerate nothing.
+/// Whether a taint that stays keeps out pods that tolerate nothing. A node that is cordoned or not Ready now still belongs to its zone.
 fn keeps_pods_out(node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let mut effects = taints.map(|taint| taint.effect.as_str());
-    effects.any(|effect| matches!(effect, NO_SCHEDULE | "NoExecute"))
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.any(|taint| {
+        let is_temporary = is_of_maintenance(&taint.key) || is_of_condition(&taint.key);
+        !is_temporary && matches!(taint.effect.as_str(), NO_SCHEDULE | "NoExecute")
+    })
 }
 
 #[cfg(test)]
@@ -79,6 +82,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::names::{DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -113,6 +117,26 @@ mod tests {
         ] {
             assert_eq!(drained(&nodes, drain, taken), expected, "{drain:?} {taken:?}");
         }
+    }
+
+    #[test]
+    fn a_node_that_was_cordoned_before_still_belongs_to_its_zone() {
+        let of_zone = |name: &str, zone: &str, taint: &str| {
+            let taints = json!([{"key": taint, "effect": "NoSchedule"}]);
+            let is_cordoned = taint != "node.kubernetes.io/not-ready";
+            node(name, &json!({ZONE: zone}), &json!({"unschedulable": is_cordoned, "taints": taints}))
+        };
+        for taint in [DRAIN_TAINT, UNSCHEDULABLE_TAINT, "node.kubernetes.io/not-ready"] {
+            let mut a2 = of_zone("a2", "a", taint);
+            if taint == "node.kubernetes.io/not-ready" {
+                let conditions = json!([{"type": "Ready", "status": "Unknown"}]);
+                a2.status = serde_json::from_value(json!({"conditions": conditions})).unwrap();
+            }
+            let nodes = [of_zones(&[("a1", "a"), ("b1", "b")]), vec![a2]].concat();
+            assert_eq!(drained(&nodes, &["a1"], &[]), [NodeGroup::Zone("a".into())], "{taint}");
+        }
+        let nodes = [of_zones(&[("a1", "a"), ("b1", "b")]), vec![of_zone("a2", "a", "role")]].concat();
+        assert_eq!(drained(&nodes, &["a1"], &[]), [], "pods that tolerate nothing never had more");
     }
 
     #[test]

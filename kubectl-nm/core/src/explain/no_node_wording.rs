@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use nm_shared::cluster::node_fit::Unfit;
+use nm_shared::cluster::temporary_taint::is_of_condition;
 
 use crate::explain::cause::capitalized;
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::no_node_left::{NoNodeLeft, Selection};
-use crate::maintenance::node_in_service::is_of_condition;
 use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::first_names;
 
