@@ -268,6 +268,10 @@ impl Budget {
             );
         }
         let (desired, current) = (status.desired_healthy, status.current_healthy);
+        if current > desired {
+            // How many pods there should be is not known.
+            return format!("The disruption budget {name} does not allow evicting pods currently");
+        }
         format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
     }
 }

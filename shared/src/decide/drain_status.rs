@@ -179,6 +179,7 @@ pub fn draining(
     let turns = survey.turns();
     let message = match (blocked, volumes) {
         _ if let Some(hold) = hold => format!("{gone}, waiting for {hold}"),
+        (0, None) if turns == 1 => format!("{gone}, 1 waits for its disruption budget"),
         (0, None) if turns > 0 => format!("{gone}, {turns} wait for their disruption budgets"),
         (0, None) => gone,
         (0, Some(volumes)) => format!("{gone}, {volumes}"),

@@ -275,7 +275,9 @@ impl DrainPreview {
             guard.now += usize::from(block.is_none());
             opinions.extend(block.map(|mut block| {
                 guard.lacks = budgets.lacks(&budget);
-                block.refusal.message.push_str(guard.lacks.map(lacks_words).unwrap_or_default());
+                let never = block.motion.is_some_and(|motion| motion.never);
+                let lacks = guard.lacks.map(|why| lacks_words(why, never));
+                block.refusal.message.push_str(lacks.unwrap_or_default());
                 (pod::uid(pod), block)
             }));
         }
@@ -356,11 +358,13 @@ impl DrainPreview {
     }
 }
 
-/// What is added to the refusal of a budget that lacks pods which are stuck.
-fn lacks_words(why: Stuck) -> &'static str {
+/// What is added to the refusal of a budget that lacks pods which are stuck. `never`: whether it allows none with all of its pods
+/// either.
+fn lacks_words(why: Stuck, never: bool) -> &'static str {
     match why {
         Stuck::Unready => "; of its pods that are not Ready, too many do not become Ready by themselves",
         Stuck::Unschedulable => "; the scheduler finds no node for pods that it counts on",
+        Stuck::Crashing if never => "; pods that it counts on crash again and again",
         Stuck::Crashing => {
             "; pods that it counts on crash again and again, and it may allow an eviction while they run"
         }

@@ -125,7 +125,7 @@ pub fn first_causes(
         return Some(vec![FirstCause::PodsGone.into()]);
     }
     let pods = guarded.pods.as_deref().unwrap_or_default();
-    let unready = unready_pods(pods, is_kept, guarded, now);
+    let unready = unready_pods(pods, is_kept, guarded, facts, now);
     if let Some(mut end) = by_budget(object, guarded, facts) {
         // With fewer pods than it counts on, another budget allows nothing either: what keeps them comes first.
         let mut ends = match &mut end.cause {
@@ -166,14 +166,15 @@ fn unready_pods<'a>(
     pods: &'a [Pod],
     is_kept: impl Fn(&&Pod) -> bool,
     guarded: &GuardedPods,
+    facts: &ClusterFacts,
     now: Timestamp,
 ) -> Vec<UnreadyPod<'a>> {
-    let may_be_ready = pods.iter().any(|pod| {
-        is_kept(&pod) && matches!(obstacle(pod, guarded, now), None | Some(Obstacle::SilentNode(_)))
-    });
+    let obstacle = |pod| obstacle(pod, warnings_about(pod, guarded), facts, now);
+    let may_be_ready =
+        pods.iter().any(|pod| is_kept(&pod) && matches!(obstacle(pod), None | Some(Obstacle::SilentNode(_))));
     let considered = pods.iter().filter(|pod| may_be_ready || is_kept(pod));
     let unready = considered.filter_map(|pod| {
-        let obstacle = obstacle(pod, guarded, now)?;
+        let obstacle = obstacle(pod)?;
         Some(UnreadyPod { pod, obstacle, is_kept: is_kept(&pod) })
     });
     unready.collect()
@@ -332,7 +333,7 @@ fn of_replacements<'a>(
     is_concerned: impl Fn(&Obstacle) -> bool,
 ) -> Vec<ChainEnd> {
     let unready = pods.into_iter().filter_map(|(pod, warnings)| {
-        let obstacle = Obstacle::of(pod, warnings, now).filter(&is_concerned)?;
+        let obstacle = obstacle(pod, warnings, facts, now).filter(&is_concerned)?;
         Some(UnreadyPod { pod, obstacle, is_kept: false })
     });
     let unready: Vec<UnreadyPod<'_>> = unready.collect();
@@ -392,10 +393,7 @@ fn of_pod(
     excluded: &BTreeSet<String>,
     facts: &ClusterFacts,
 ) -> (FirstCause, Option<Unseen>) {
-    let obstacle = match (&unready.obstacle, node_of(unready.pod)) {
-        (Obstacle::Terminating, Some(node)) if facts.is_silent(node) => Obstacle::NeverEnds(node.to_owned()),
-        (obstacle, _) => obstacle.clone(),
-    };
+    let obstacle = unready.obstacle.clone();
     if unready.is_kept {
         return (FirstCause::ItsOwnPods(obstacle), None);
     }
@@ -469,8 +467,15 @@ pub(super) fn are_counted_later(subjects: &[Subject]) -> bool {
     !subjects.is_empty() && subjects.iter().all(|subject| subject.is_counted_later)
 }
 
-fn obstacle(pod: &Pod, guarded: &GuardedPods, now: Timestamp) -> Option<Obstacle> {
-    Obstacle::of(pod, warnings_about(pod, guarded), now)
+/// What keeps a pod from being Ready. On a node that does not report, none starts or terminates.
+fn obstacle(pod: &Pod, warnings: &[PodWarning], facts: &ClusterFacts, now: Timestamp) -> Option<Obstacle> {
+    let seen = Obstacle::of(pod, warnings, now)?;
+    let silent = node_of(pod).filter(|_| seen.passes()).filter(|node| facts.is_silent(node));
+    Some(match silent.map(str::to_owned) {
+        None => seen,
+        Some(node) if seen == Obstacle::Terminating => Obstacle::NeverEnds(node),
+        Some(node) => Obstacle::SilentNode(node),
+    })
 }
 
 fn warnings_about<'a>(pod: &Pod, guarded: &'a GuardedPods) -> &'a [PodWarning] {

@@ -169,7 +169,16 @@ pub(super) fn held(
                 Some(RollStanding::Running(_) | RollStanding::Ending(_))
             );
             let status = roll_command("status", roll, kubectl);
-            if is_going_on {
+            if facts.rolls.is_left(roll, now) {
+                let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
+                let ways = vec![stop, roll_command("resume", roll, kubectl)];
+                (
+                    format!(
+                        "Return the node to service, or continue roll {roll} after all, with its --before action"
+                    ),
+                    ways,
+                )
+            } else if is_going_on {
                 let wait = format!("Wait until roll {roll} has run its --before action; see how far it is");
                 (wait, vec![status])
             } else {
@@ -206,7 +215,7 @@ pub(super) fn held(
 }
 
 /// The hooks that a person may remove to continue without the work. Without the hook of a roll, the drain would begin beside its
-/// action, which may go on even while the roll is paused or nobody runs it.
+/// action, which may go on even while the roll is paused or nobody runs it. If the roll was aborted, the action may have failed.
 fn removable_hooks<'a>(
     maintenance: &NodeMaintenance,
     hooks: &'a [Hook],
@@ -215,8 +224,9 @@ fn removable_hooks<'a>(
 ) -> Vec<&'a Hook> {
     let is_kept = |hook: &&Hook| {
         roll_name(maintenance).is_some_and(|roll| {
-            let is_over = matches!(facts.rolls.standing(roll, now), Some(RollStanding::Over));
-            hook.owner == roll_hook_owner(roll) && !is_over
+            let is_done = matches!(facts.rolls.standing(roll, now), Some(RollStanding::Over))
+                && !facts.rolls.is_left(roll, now);
+            hook.owner == roll_hook_owner(roll) && !is_done
         })
     };
     hooks.iter().filter(|hook| !is_kept(hook)).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota};
@@ -31,7 +31,7 @@ use crate::explain::cluster_facts::{
     ClusterFacts, FactsToRead, GuardedPods, IncompleteOwner, ReadPod, UnreadyNode, Unseen,
 };
 use crate::explain::granted;
-use crate::explain::obstacle::Obstacle;
+use crate::explain::obstacle::{Obstacle, starting_since};
 use crate::explain::owner::{Owner, job_of, owner_of};
 use crate::explain::read_rollouts;
 use crate::explain::read_warnings::{MAX_DETAILS, add_volumes, is_unscheduled, warnings, warnings_about};
@@ -58,6 +58,9 @@ const PAGE_SIZE: u32 = 200;
 
 /// How long nodes are read one by one at most.
 const MAX_SINGLE_READ: Duration = Duration::from_secs(30);
+
+/// How long a pod may be starting before it is read whether its node reports.
+const START: SignedDuration = SignedDuration::from_secs(20);
 
 /// Of how many nodes the terminating pods are read at most.
 const MAX_TERMINATING: usize = 100;
@@ -288,10 +291,15 @@ fn needs_nodes(facts: &ClusterFacts, now: Timestamp) -> bool {
     facts.pods().any(|pod| depends_on_nodes(pod, now)) || budgets.any(is_unsatisfiable)
 }
 
-/// Whether a pod fits no node, or whether its node may be off, as the pod should have terminated by now.
+/// Whether a pod fits no node, or whether its node may be off, as the pod should have started or terminated by now.
 pub(super) fn depends_on_nodes(pod: &Pod, now: Timestamp) -> bool {
     let is_overdue = || pod.metadata.deletion_timestamp.as_ref().is_some_and(|deadline| deadline.0 < now);
-    is_unschedulable(pod) || is_overdue()
+    let starts_long = || {
+        let is_assigned = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let is_late = starting_since(pod).is_some_and(|since| now.duration_since(since) > START);
+        is_assigned && is_late && Obstacle::of(pod, &[], now).is_some_and(|seen| seen.is_start())
+    };
+    is_unschedulable(pod) || is_overdue() || starts_long()
 }
 
 /// Whether a budget that has pods can never allow an eviction.

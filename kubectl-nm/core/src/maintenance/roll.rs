@@ -283,6 +283,11 @@ impl RollRunners {
         self.records.get(roll)?.aborted.as_deref()
     }
 
+    /// Whether a roll was aborted, and nobody finishes its nodes.
+    pub fn is_left(&self, roll: &str, now: Timestamp) -> bool {
+        self.aborted_by(roll).is_some() && self.standing(roll, now) == Some(RollStanding::Over)
+    }
+
     /// Why a roll has halted.
     pub fn halt(&self, roll: &str) -> Option<&Halt> {
         self.records.get(roll)?.halt()

@@ -41,10 +41,12 @@ fn a_budget_may_allow_evictions_while_a_pod_runs_that_crashes_again_and_again() 
         crashing.status = serde_json::from_value(status).unwrap();
         Arc::new(crashing)
     };
-    let found = |probe: &Value| {
+    let found_with = |probe: &Value, desired: i32| {
         let pods = ["db-0", "db-2"].map(|name| crashing(name, probe)).into();
         let mut snapshot = snapshot(&["n1", "n2"], pods);
-        snapshot.budgets = vec![serde_json::from_value(budget.clone()).unwrap()];
+        let mut budget = budget.clone();
+        budget["status"]["desiredHealthy"] = json!(desired);
+        snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
         let elsewhere = crate::plan::pods_elsewhere::ready_pod(&pod("db-1", &json!({"name": "v"})));
         snapshot.pods.as_mut().unwrap().elsewhere.as_mut().unwrap().ready.extend(elsewhere);
         let report = report(&["n1"], None, snapshot, &[]);
@@ -52,6 +54,7 @@ fn a_budget_may_allow_evictions_while_a_pod_runs_that_crashes_again_and_again() 
         let plan: Vec<String> = crate::plan::text::lines(&report).iter().map(ToString::to_string).collect();
         (harm, plan.into_iter().find(|line| line.starts_with("budget ")).unwrap())
     };
+    let found = |probe: &Value| found_with(probe, 2);
     let [of, now] = [
         "shop/db-0, shop/db-2: The disruption budget db needs 2 healthy pods and has 1 currently",
         "budget shop/db (2 pods) allows no eviction now",
@@ -67,6 +70,10 @@ fn a_budget_may_allow_evictions_while_a_pod_runs_that_crashes_again_and_again() 
     );
     let unless = format!("{now}: too many of its pods that are not Ready stay so unless somebody acts");
     assert_eq!(found(&json!({"httpGet": {"port": 80}})), (vec![stay], unless));
+    let never = "never leaves: shop/db-0, shop/db-2: The disruption budget db needs 3 healthy pods and has 1 currently; pods that it counts \
+                 on crash again and again; it allows no eviction even with all of its pods Ready";
+    let unchanged = "budget shop/db (2 pods) allows no evictions until it is changed";
+    assert_eq!(found_with(&Value::Null, 3), (vec![never.to_owned()], unchanged.to_owned()));
 }
 
 #[test]

@@ -58,3 +58,24 @@ fn only_nodes_that_would_take_the_pods_are_to_be_made_ready() {
         assert_eq!((cause.what[1].as_str(), cause.advice.as_str()), (expected.as_str(), advice));
     }
 }
+
+#[test]
+fn a_replacement_that_was_scheduled_to_a_node_which_is_off_is_not_starting() {
+    let bound = pod(
+        "web-2",
+        "n2",
+        json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}),
+    );
+    for (status, expected, command) in [
+        ("True", "shop/web-2 is starting on n2.", "kubectl -n shop describe pod web-2"),
+        ("Unknown", "shop/web-2 is not Ready, because node n2 does not report.", "kubectl describe node n2"),
+    ] {
+        let n2 =
+            edited(node("n2", json!({})), "/status/conditions", json!([{"type": "Ready", "status": status}]));
+        let cause = only(Situation { nodes: vec![cordoned("n1"), n2], ..beside(bound.clone()) }.causes());
+        assert_eq!(
+            (cause.what[1].as_str(), cause.commands.as_slice()),
+            (expected, [command.to_owned()].as_slice())
+        );
+    }
+}

@@ -245,6 +245,11 @@ fn the_hook_of_a_roll_that_is_at_work_is_left_to_the_roll() {
     assert!(of_halted.contains(&STATUS.to_owned()), "{of_halted:?}");
     assert!(!of_halted.contains(&remove.to_owned()), "its action has failed: {of_halted:?}");
     assert!(held("storage team", &at_work()).contains(&remove.to_owned()));
+    let mut aborted = halted();
+    (aborted["aborted"], aborted["paused"]) = (json!("bob@desk"), json!(true));
+    let of_aborted = held("roll/par", &aborted);
+    assert!(of_aborted.contains(&"kubectl nm stop n1".to_owned()), "{of_aborted:?}");
+    assert!(!of_aborted.contains(&remove.to_owned()), "its action has failed: {of_aborted:?}");
 }
 
 #[test]
