@@ -54,7 +54,8 @@ pub struct Budget {
     /// None if it selects nothing, as `selector: null` does.
     selector: Option<Selector>,
     status: PodDisruptionBudgetStatus,
-    /// The disruption controller has not processed the latest spec of the budget.
+    /// The disruption controller has not processed the latest spec of the budget, and has not failed to either: of a budget that
+    /// it could never count, it observes no generation.
     unprocessed: bool,
     always_allows_unhealthy: bool,
     /// The budget counts all existing pods, including the additional ones of a rollout: its `minAvailable` is a number.
@@ -80,7 +81,8 @@ impl From<&PodDisruptionBudget> for Budget {
         Self {
             version: Arc::new(BudgetVersion { key, version }),
             selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
-            unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0),
+            unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0)
+                && sync_failure(&status).is_none(),
             always_allows_unhealthy: policy == Some("AlwaysAllow"),
             counts_additional: matches!(minimum, Some(IntOrString::Int(_))),
             minimum,
@@ -113,8 +115,11 @@ impl Budget {
         !self.unprocessed && (self.status.expected_pods > 0 || self.status.current_healthy > 0)
     }
 
-    /// The number of disruptions that the budget allows when all expected pods are healthy.
+    /// The number of disruptions that the budget allows when all expected pods are healthy; 0 if its controller cannot count them.
     pub fn at_most(&self) -> usize {
+        if !self.is_counted() {
+            return 0;
+        }
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)
     }
 
@@ -206,7 +211,7 @@ impl Budget {
     /// Whether it can never allow a disruption as it is: with all expected pods healthy it allows none, or its controller
     /// cannot count them.
     pub fn is_unsatisfiable(&self) -> bool {
-        !self.unprocessed && (!self.is_counted() || self.at_most() == 0)
+        !self.unprocessed && self.at_most() == 0
     }
 
     /// Whether it cannot allow a disruption before some of so many pods that are stuck are Ready: with all others healthy it has
@@ -221,11 +226,8 @@ impl Budget {
     }
 
     /// Why its controller cannot count its pods, if it says so.
-    fn sync_failure(&self) -> Option<&Condition> {
-        self.status.conditions.iter().flatten().find(|condition| {
-            (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str())
-                == ("DisruptionAllowed", "False", "SyncFailed")
-        })
+    pub fn sync_failure(&self) -> Option<&Condition> {
+        sync_failure(&self.status)
     }
 
     /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.
@@ -268,10 +270,17 @@ impl Budget {
             );
         }
         let (desired, current) = (status.desired_healthy, status.current_healthy);
-        if current > desired {
+        if current > desired && self.allowed() <= 0 {
             // How many pods there should be is not known.
             return format!("The disruption budget {name} does not allow evicting pods currently");
         }
         format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
     }
+}
+
+fn sync_failure(status: &PodDisruptionBudgetStatus) -> Option<&Condition> {
+    status.conditions.iter().flatten().find(|condition| {
+        (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str())
+            == ("DisruptionAllowed", "False", "SyncFailed")
+    })
 }

@@ -130,14 +130,25 @@ impl RemainingBudget {
 
     fn add_stuck(&mut self, why: Stuck) {
         *self.stuck.entry(why).or_default() += 1;
-        self.motion.lacks_stuck = self.budget.is_unsatisfiable_without(self.stuck.values().sum());
     }
 
-    fn block(&self) -> BudgetBlock {
+    /// Why it allows no eviction of a pod before others are Ready that are stuck; none if enough others are. One that is Ready
+    /// itself leaves only if another one could be spared.
+    fn lacks(&self, is_ready: bool) -> Option<Stuck> {
+        let mut lacking = usize::from(is_ready);
+        let of_all = self.stuck.iter().find(|(_, count)| {
+            lacking += **count;
+            self.budget.is_unsatisfiable_without(lacking)
+        });
+        of_all.map(|(why, _)| *why)
+    }
+
+    fn block(&self, pod: &DrainPod) -> BudgetBlock {
+        let motion = BudgetMotion { lacks_stuck: self.lacks(pod::is_ready(pod)).is_some(), ..self.motion };
         BudgetBlock {
             budget: self.budget.version().key.clone(),
             refusal: self.refusal(),
-            motion: Some(self.motion).filter(|motion| !motion.never || self.budget.is_counted()),
+            motion: Some(motion).filter(|motion| !motion.never || self.budget.is_counted()),
             ahead: 0,
         }
     }
@@ -257,7 +268,7 @@ impl Budgets {
     /// The budget that allows no eviction of `pod` now, if one alone guards it.
     pub fn exhausted(&self, pod: &DrainPod) -> Option<BudgetBlock> {
         let exhausted = only(self.of(pod)).filter(|left| left.allowed <= 0 && !left.budget.ignores(pod));
-        exhausted.map(RemainingBudget::block)
+        exhausted.map(|left| left.block(pod))
     }
 
     /// Whether the budgets are expected to allow the eviction of `pod` and still so many `reserved` disruptions, which something
@@ -272,10 +283,10 @@ impl Budgets {
         };
         let version = left.budget.version();
         if left.allowed <= 0 {
-            return BudgetPrediction::Exhausted(left.block());
+            return BudgetPrediction::Exhausted(left.block(pod));
         }
         if left.allowed <= reserved {
-            let mut block = BudgetBlock { motion: None, ..left.block() };
+            let mut block = BudgetBlock { motion: None, ..left.block(pod) };
             if reserved < i32::MAX {
                 let message = &mut block.refusal.message;
                 let _ = write!(message, ", of which the rollout of its Deployment may terminate {reserved}");
@@ -316,15 +327,9 @@ impl Budgets {
         near.filter(|left| left.budget.guards(pod)).for_each(|left| left.add_stuck(why));
     }
 
-    /// Why the budget allows no eviction before pods are Ready that are stuck; none if enough others are.
-    pub fn lacks(&self, budget: &BudgetKey) -> Option<Stuck> {
-        let left = self.find(budget).filter(|left| left.motion.lacks_stuck)?;
-        let mut lacking = 0;
-        let of_all = left.stuck.iter().find(|(_, count)| {
-            lacking += **count;
-            left.budget.is_unsatisfiable_without(lacking)
-        });
-        of_all.map(|(why, _)| *why)
+    /// Why the budget allows no eviction of a pod that is Ready, or not, before others are Ready that are stuck.
+    pub fn lacks(&self, budget: &BudgetKey, is_ready: bool) -> Option<Stuck> {
+        self.find(budget)?.lacks(is_ready)
     }
 
     /// Notes that the node of `pod` is Ready since then, so that the pod may become Ready if it is not.

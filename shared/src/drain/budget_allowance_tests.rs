@@ -133,7 +133,7 @@ fn a_refusal_counts_for_all_pods_until_the_budget_changes() {
         assert_eq!(refusal.message, expected);
     };
     check("7", "the API server knows better");
-    check("6", "The disruption budget cart needs 2 healthy pods and has 3 currently");
+    check("6", "The disruption budget cart does not allow evicting pods currently");
 }
 
 #[test]

@@ -181,8 +181,8 @@ fn a_refusal_says_who_refuses_and_what_to_change() {
         &["b", "a"],
         Outcome::MultipleBudgets(said()),
         "2 disruption budgets select this pod, and the API server evicts no pod with more than one: change or \
-         delete all but one. The disruption budget a needs 2 healthy pods and has 3 currently; The disruption \
-         budget b needs 2 healthy pods and has 3 currently",
+         delete all but one. The disruption budget a does not allow evicting pods currently; The disruption \
+         budget b does not allow evicting pods currently",
     );
     let wait = Some(Duration::from_secs(7));
     check(

@@ -274,7 +274,7 @@ impl DrainPreview {
             guard.pods += 1;
             guard.now += usize::from(block.is_none());
             opinions.extend(block.map(|mut block| {
-                guard.lacks = budgets.lacks(&budget);
+                guard.lacks = guard.lacks.or_else(|| budgets.lacks(&budget, pod::is_ready(pod)));
                 let never = block.motion.is_some_and(|motion| motion.never);
                 let lacks = guard.lacks.map(|why| lacks_words(why, never));
                 block.refusal.message.push_str(lacks.unwrap_or_default());

@@ -181,6 +181,9 @@ fn causes<'a>(
     for kept in kept {
         let names: BTreeSet<&str> = kept.pods.iter().map(|pod| pod.name.as_str()).collect();
         let ends = first_causes(&kept.budget, &names, node(maintenance), facts, now);
+        // What pods wait for ends by itself, even if it was not read.
+        let ends = ends
+            .filter(|ends| kept.ahead.is_none() || ends.iter().all(|end| end.cause != FirstCause::NotRead));
         let mut ends: Vec<Option<ChainEnd>> =
             ends.map_or(vec![None], |ends| ends.into_iter().map(Some).collect());
         // Reasons beyond the first few would only repeat the budget.

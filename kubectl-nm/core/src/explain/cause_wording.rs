@@ -17,7 +17,6 @@ use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::OwnerKind;
 use crate::explain::recount::recount;
 use crate::explain::unsatisfiable_budget::NeverAllows;
-use crate::explain::ways_back::uncordon_too;
 use crate::maintenance::{node, roll_name};
 use crate::terminal::command_context::{nm_command, shell_quoted};
 use crate::terminal::text::{counted, first_names};
@@ -122,6 +121,7 @@ impl FirstCause {
             | Self::NotCounted
             | Self::PodsUnseen(_)
             | Self::BudgetUnseen(_)
+            | Self::NotRead
             | Self::TooFew => false,
         }
     }
@@ -241,6 +241,12 @@ impl Words<'_> {
                 commands: self.describe_budgets(),
                 passes: false,
             },
+            FirstCause::NotRead => Told {
+                what: None,
+                advice: "Too many budgets block pods to look up why each of them allows no eviction: name single nodes".into(),
+                commands: vec![nm_command(self.kubectl, &format!("explain {}", shell_quoted(self.node)))],
+                passes: false,
+            },
             FirstCause::TooFew => told(
                 "The pods that the budget selects are Ready, but the budget requires more pods than exist: the controller of a \
                  pod that has just left may be about to create another one"
@@ -313,7 +319,7 @@ impl Words<'_> {
         let (advice, mut commands) = self.remedy(obstacle);
         let suitable = self.suitable(obstacle);
         commands.extend(self.return_commands(&suitable));
-        let cordoned = uncordon_too(&suitable, &self.cordoned_before());
+        let cordoned = self.uncordon_too(&suitable);
         let instead = match suitable.as_slice() {
             [] => String::new(),
             [node] if node == self.node => {

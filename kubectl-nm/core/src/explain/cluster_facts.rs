@@ -34,6 +34,8 @@ pub enum Unseen {
 pub struct ClusterFacts {
     /// The budgets that pods wait for, or are blocked by.
     pub budgets: BTreeMap<PodReference, GuardedPods>,
+    /// Those of several nodes that were not read, because they are too many.
+    pub unread_budgets: BTreeSet<PodReference>,
     /// All nodes. None if no cause depends on them.
     pub nodes: Option<Result<Vec<Node>, Unseen>>,
     /// The volumes of pods for which it matters which nodes they fit, as far as they could be read.

@@ -51,6 +51,8 @@ pub enum FirstCause {
     PodsUnseen(Unseen),
     /// The budget cannot be read.
     BudgetUnseen(Unseen),
+    /// The budget is one of too many to read them all.
+    NotRead,
     /// All pods that are seen are Ready: the budget counts pods that do not exist.
     TooFew,
 }
@@ -112,7 +114,9 @@ pub fn first_causes(
     facts: &ClusterFacts,
     now: Timestamp,
 ) -> Option<Vec<ChainEnd>> {
-    let guarded = facts.budgets.get(budget)?;
+    let Some(guarded) = facts.budgets.get(budget) else {
+        return facts.unread_budgets.contains(budget).then(|| vec![FirstCause::NotRead.into()]);
+    };
     let object = match &guarded.budget {
         Err(unseen) => return Some(vec![FirstCause::BudgetUnseen(unseen.clone()).into()]),
         Ok(None) => return Some(vec![FirstCause::BudgetGone.into()]),
@@ -211,20 +215,14 @@ struct UnreadyPod<'a> {
 fn by_budget(object: &PodDisruptionBudget, guarded: &GuardedPods, facts: &ClusterFacts) -> Option<ChainEnd> {
     let view = Budget::from(object);
     let status = object.status.clone().unwrap_or_default();
+    if let Some(failed) = view.sync_failure() {
+        return Some(FirstCause::CannotCount(failed.message.clone()).into());
+    }
     if status.observed_generation.unwrap_or(0) < object.metadata.generation.unwrap_or(0) {
         return Some(FirstCause::NotCounted.into());
     }
     if view.allowed() > 0 {
         return Some(ChainEnd { allowed: view.allowed(), ..FirstCause::AllowsNow.into() });
-    }
-    let mut conditions = status.conditions.iter().flatten();
-    let failed = conditions.find(|condition| {
-        condition.type_ == "DisruptionAllowed"
-            && condition.status == "False"
-            && condition.reason == "SyncFailed"
-    });
-    if let Some(failed) = failed {
-        return Some(FirstCause::CannotCount(failed.message.clone()).into());
     }
     // Except for `minAvailable` as a number, it expects the pods of controllers only, and says so in an event.
     let pods = guarded.pods.as_deref().unwrap_or_default();

@@ -39,7 +39,7 @@ use crate::explain::unsatisfiable_budget::deployments;
 use crate::maintenance::node;
 
 /// How many budgets are read at most.
-const MAX_BUDGETS: usize = 50;
+const MAX_BUDGETS: usize = 100;
 
 /// Of how many claims the volumes are read at most at once.
 const MAX_CLAIMS: usize = 20;
@@ -92,6 +92,9 @@ pub async fn read<'a>(
             }
             None => facts.deleted.extend([name]),
         }
+    }
+    if explained.len() > 1 {
+        facts.unread_budgets.extend(wanted.budgets.into_iter().skip(MAX_BUDGETS));
     }
     facts
 }

@@ -75,7 +75,7 @@ impl WaysBack {
         if ways.stoppable.iter().any(|node| node != words.node) {
             ways.unless = words.unless_worked_on(&ways.stoppable);
         }
-        ways.unless += &uncordon_too(&ways.stoppable, &cordoned_before);
+        ways.unless += &words.uncordon_too(&ways.stoppable);
         ways
     }
 
@@ -166,19 +166,6 @@ impl WaysBack {
     }
 }
 
-/// ` (n1 was cordoned before its maintenance: uncordon n1, too, if that cordon is not needed any more)`.
-pub(super) fn uncordon_too(nodes: &[String], cordoned_before: &BTreeSet<&str>) -> String {
-    let is_among = |node: &&String| cordoned_before.contains(node.as_str());
-    let among: Vec<String> = nodes.iter().filter(is_among).cloned().collect();
-    let names = first_names(&among);
-    let (were, that) = match among.len() {
-        0 => return String::new(),
-        1 => ("was cordoned before its maintenance", "that cordon is"),
-        _ => ("were cordoned before their maintenances", "these cordons are"),
-    };
-    format!(" ({names} {were}: uncordon {names}, too, if {that} not needed any more)")
-}
-
 /// `n1`, `one of n1, n2`.
 fn one_of(nodes: &[String]) -> String {
     let names = first_names(nodes);
@@ -245,6 +232,20 @@ impl<'a> Words<'a> {
 
     pub(super) fn stop(&self, node: &str) -> String {
         nm_command(self.kubectl, &format!("stop {}", shell_quoted(node)))
+    }
+
+    /// ` (n1 was cordoned before its maintenance: uncordon n1, too, if that cordon is not needed any more)`.
+    pub(super) fn uncordon_too(&self, nodes: &[String]) -> String {
+        let cordoned_before = self.cordoned_before();
+        let is_among = |node: &&String| cordoned_before.contains(node.as_str());
+        let among: Vec<String> = nodes.iter().filter(is_among).cloned().collect();
+        let names = first_names(&among);
+        let (were, that) = match among.len() {
+            0 => return String::new(),
+            1 => ("was cordoned before its maintenance", "that cordon is"),
+            _ => ("were cordoned before their maintenances", "these cordons are"),
+        };
+        format!(" ({names} {were}: uncordon {names}, too, if {that} not needed any more)")
     }
 
     /// The commands after which pods can be scheduled to these nodes.

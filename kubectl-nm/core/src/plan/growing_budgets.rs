@@ -38,7 +38,7 @@ struct PodNumbers {
     missing: i32,
 }
 
-/// The budget, if its controller has not counted yet, or if it is `known` to count more pods later. If that is not known, it may
+/// The budget, if its controller can count, and has not counted yet, or if it is `known` to count more pods later. If that is not known, it may
 /// if some of the pods that there are only start, and its `minAvailable` is a number, with which those that are still to be
 /// created do not count.
 pub(super) fn growing(budget: &PodDisruptionBudget, known: &BTreeMap<BudgetKey, bool>) -> Option<BudgetKey> {
@@ -46,7 +46,7 @@ pub(super) fn growing(budget: &PodDisruptionBudget, known: &BTreeMap<BudgetKey, 
     let key = view.version().key.clone();
     let is_starting = || counts_existing(budget) && status.current_healthy < status.expected_pods;
     let grows = known.get(&key).copied().unwrap_or_else(is_starting);
-    (!view.is_processed() || grows).then_some(key)
+    (view.is_counted() && (!view.is_processed() || grows)).then_some(key)
 }
 
 /// Whether its `minAvailable` is a number of pods.
@@ -238,5 +238,10 @@ mod tests {
         let none = BTreeMap::new();
         assert_eq!(growing(&budget(1), &none), None);
         assert!(growing(&budget(0), &none).is_some(), "its controller may not have counted them yet");
+        let mut uncountable = budget(0);
+        let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
+            "message": "jobs.batch does not implement the scale subresource", "lastTransitionTime": "2026-01-02T03:00:00Z"}]);
+        uncountable.status.as_mut().unwrap().conditions = serde_json::from_value(failed).unwrap();
+        assert_eq!(growing(&uncountable, &none), None, "it cannot count them");
     }
 }

@@ -16,6 +16,8 @@ use crate::explain::cause::CommonGround;
 use crate::explain::first_cause::FirstCause;
 use crate::explain::obstacle::Obstacle;
 use crate::plan::planning::Planning;
+use crate::plan::{harm, text};
+use crate::terminal::text::Line;
 use crate::testing::fake_server::{cluster, failure};
 
 /// When the budget has changed last: so recently that pods still wait for it, and too long ago for that.
@@ -29,6 +31,48 @@ enum Fate {
     Waits,
     Blocked,
     Surged,
+}
+
+/// The same, and in words: a line for each harm, as `start` has it, and for each pod and budget.
+#[derive(Debug)]
+struct Planned {
+    fate: Fate,
+    harms: Vec<String>,
+    lines: Vec<String>,
+}
+
+impl Planned {
+    /// Compares the words with the first cause.
+    fn check_words(&self, name: &str, first: &FirstCause) {
+        let stays = self.harms.iter().any(|harm| {
+            let says = ["never leaves: ", "stays blocked: ", "may stay blocked: "];
+            says.iter().any(|says| harm.starts_with(says)) && harm.contains("shop/web-0")
+        });
+        // What may pass is no harm of the drain.
+        assert!(self.fate == Fate::Blocked || !stays, "{name}: {self:#?}");
+        // It may be named because no node has room for its replacement.
+        let is_told = self.harms.iter().any(|harm| harm.contains("shop/web-0"));
+        // A plan does not read what keeps a pod from being created, and leaves it open how long gates and phases last.
+        let is_open = match first {
+            // Nor whether the budget is counted again, or its third pod appears.
+            FirstCause::NotCreated(_) | FirstCause::Outdated | FirstCause::ItsOwnPods(_) => true,
+            FirstCause::OtherPods(obstacle) => {
+                matches!(obstacle, Obstacle::SchedulingGates(_) | Obstacle::Ended(_))
+            }
+            _ => false,
+        };
+        let is_stuck = self.fate == Fate::Blocked && first.is_stuck() && !is_open;
+        assert!(is_told || !is_stuck, "{name}: {self:#?}");
+        let never_allows = matches!(first, FirstCause::CannotCount(_));
+        for line in self.harms.iter().chain(&self.lines) {
+            let numbers = line.split_once(" needs ").and_then(|(_, rest)| {
+                let (needed, rest) = rest.split_once(" healthy pods and has ")?;
+                Some((needed.parse::<i32>().ok()?, rest.split_once(' ')?.0.parse::<i32>().ok()?))
+            });
+            assert!(numbers.is_none_or(|(needed, healthy)| healthy <= needed), "{name}: {line}");
+            assert!(!never_allows || !line.contains(" yet"), "{name}: {line}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -46,17 +90,25 @@ async fn a_plan_of_every_situation_agrees_with_its_explanation() {
             // No pod that becomes Ready changes a budget like these, and no kubelet confirms that a pod of a silent node has terminated.
             FirstCause::NeverAllows(_)
             | FirstCause::CannotCount(_)
-            | FirstCause::ItsOwnPods(Obstacle::SilentNode(_)) => both(Fate::Blocked),
+            | FirstCause::ItsOwnPods(Obstacle::SilentNode(_))
+            // A container that fails does not become Ready by itself.
+            | FirstCause::OtherPods(
+                Obstacle::Image { .. } | Obstacle::CrashLoop { .. } | Obstacle::ContainerCreation { .. },
+            ) => both(Fate::Blocked),
             FirstCause::NotCreated(_) if situation.budget().is_unsatisfiable() => both(Fate::Blocked),
             // The budget itself shows when it has allowed evictions.
             _ if situation.evicted().is_some() => both(Fate::Waits),
             // Pods may become Ready, or be created, and a plan does not know when.
             _ => (Some(Fate::Waits), Some(Fate::Blocked)),
         };
-        assert_eq!((recently, long_ago), expected, "{name}: {cause:#?}");
+        let fate = |planned: &Option<Planned>| planned.as_ref().map(|planned| planned.fate);
+        assert_eq!((fate(&recently), fate(&long_ago)), expected, "{name}: {cause:#?}");
+        for planned in [recently, long_ago].into_iter().flatten() {
+            planned.check_words(name, first);
+        }
         // A surge is advised where it replaces the pod, and nowhere else.
         let with_surge = Situation { drain: json!({"surge": "WhenBlocked"}), ..situation.clone() };
-        let surged = with_surge.planned(LONG_AGO, first).await == Some(Fate::Surged);
+        let surged = fate(&with_surge.planned(LONG_AGO, first).await) == Some(Fate::Surged);
         let is_advised = cause.commands.iter().any(|command| command.contains("WhenBlocked"));
         assert_eq!(surged, is_advised, "{name}: {cause:#?}");
     }
@@ -90,6 +142,10 @@ impl Situation {
             );
         }
         conditions[0]["lastTransitionTime"] = json!(changed);
+        let of_pods = served.pods.iter_mut().filter_map(|pod| pod["status"]["conditions"].as_array_mut());
+        for condition in of_pods.flatten().filter(|condition| condition["lastTransitionTime"].is_null()) {
+            condition["lastTransitionTime"] = json!(changed);
+        }
         served
     }
 
@@ -146,7 +202,7 @@ impl Situation {
     }
 
     /// What a plan of the node forecasts of `web-0`; none if it does not list the pod.
-    async fn planned(&self, changed: &str, first: &FirstCause) -> Option<Fate> {
+    async fn planned(&self, changed: &str, first: &FirstCause) -> Option<Planned> {
         let served = self.served(changed, first);
         let (cluster, _) = cluster(move |method, path| served.answer(method, path));
         let (nodes, drain) = (vec!["n1".to_owned()], Some(parse(&self.drain)));
@@ -156,15 +212,18 @@ impl Situation {
         planning.dry_run(&cluster, &answers).await.unwrap();
         let report = planning.report(&answers.into_inner());
         assert!(report.unknown.is_empty(), "{:?}", report.unknown);
+        let words = |lines: Vec<Line>| lines.iter().map(ToString::to_string).collect();
+        let (harms, lines) = (words(harm::lines(&harm::harms(&report, None))), words(text::lines(&report)));
         let mut pods = report.forecast.unwrap().pods.into_iter();
         let web = pods.find(|expected| drain_pod::names(&expected.pod).name == "web-0")?;
-        Some(match web.fate {
+        let fate = match web.fate {
             PodOutcome::Evicted => Fate::Evicted,
             PodOutcome::WaitsForBudget(_) => Fate::Waits,
             PodOutcome::Blocked(_) => Fate::Blocked,
             PodOutcome::Surges(_) => Fate::Surged,
             other => panic!("{other:?}"),
-        })
+        };
+        Some(Planned { fate, harms, lines })
     }
 }
 

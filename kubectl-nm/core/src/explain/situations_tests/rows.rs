@@ -395,7 +395,21 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         (
             "pods without a controller that can be scaled",
-            status_of("/status/conditions", sync_failed),
+            status_of("/status/conditions", sync_failed.clone()),
+            "The disruption controller cannot count the pods of the budget: found no controllers for pod \"web-0\".",
+            BUDGET,
+        ),
+        (
+            "the same, and it has never been able to",
+            Situation {
+                budget: edited(
+                    min_available(json!(2), (0, 0, 0)),
+                    "/status",
+                    json!({"expectedPods": 0, "desiredHealthy": 0, "currentHealthy": 0, "disruptionsAllowed": 0,
+                        "conditions": sync_failed}),
+                ),
+                ..Situation::default()
+            },
             "The disruption controller cannot count the pods of the budget: found no controllers for pod \"web-0\".",
             BUDGET,
         ),
