@@ -13,7 +13,7 @@ use nm_tests::programs::{kubectl, plugin, plugin_of};
 use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::wait::{in_time, wait_until_all};
-use nm_tests::workload::{Workload, node_of, pod_spec, schedule_beside};
+use nm_tests::workload::{Workload, bound_to, node_of, pod_spec, schedule_beside};
 use serde_json::{Value, json};
 
 const WHY: &str = "only a sandbox has nodes without other workloads, and containers that fail";
@@ -202,4 +202,33 @@ async fn a_pod_that_is_not_ready_under_its_own_budget_may_leave_with_always_allo
     if kubectl(&cluster, &words).await.is_some() {
         until_drained(&cluster, &node).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_their_template_assigns_to_the_node_would_return_to_it() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "assigned").await;
+    let node = cluster.nodes().await.remove(0);
+    workload.deployment_of("web", 2, &bound_to(&node)).await;
+    workload.until_running("web", 2).await;
+    let plan = async || -> Value {
+        let planned = plugin(&cluster, &["plan", &node, "-o", "json"]).await;
+        serde_json::from_str(&planned.stdout).unwrap()
+    };
+    let planned = plan().await;
+    let returns = |harm: &&Value| harm["harm"] == "NeverLeaves" && harm["reason"] == "KeepsReturning";
+    let returning = planned["harms"].as_array().unwrap().iter().find(returns).unwrap();
+    assert_eq!(returning["count"], json!(2), "{planned:#}");
+
+    workload.budget("web", 2).await;
+    let guarded = plan().await;
+    assert_eq!(
+        guarded["capacity"]["fit"], planned["capacity"]["fit"],
+        "they need no other node: {guarded:#}"
+    );
+    let _reconciler = impatient(&cluster);
+    start(&cluster, &node, &node).await;
+    until_blocked(&cluster, &node, BlockReason::DisruptionBudget).await;
+    let said = plugin(&cluster, &["explain", &node]).await.stdout;
+    assert!(said.contains("would return: ") && said.contains("to this node (nodeName)"), "{said}");
 }

@@ -15,7 +15,7 @@ use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::drain::budget_allowance::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
-use nm_shared::drain::returning::tolerates_cordon;
+use nm_shared::drain::returning::{is_assigned_by_template, tolerates_cordon};
 use nm_shared::forecast::budget_forecast::BudgetForecast;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
@@ -379,7 +379,7 @@ fn capacity(
 ) -> Option<CapacityEstimate> {
     let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
     let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
-    // A pod that returns always fits: where it is.
+    // A pod that returns always fits: where it is, even if something else keeps it from leaving.
     let returns = |expected: &PodForecast| {
         let blocker = match &expected.fate {
             PodOutcome::Blocked(blocker) => Some(blocker.reason),
@@ -391,6 +391,7 @@ fn capacity(
     let replaced = forecast.pods.iter().filter(needs_node).filter(|expected| drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
         .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
+        .filter(|pod| !is_assigned_by_template(pod))
         .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })
         .collect();
     let elsewhere = &pods.elsewhere.as_ref()?.used;

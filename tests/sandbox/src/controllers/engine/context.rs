@@ -11,10 +11,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cluster::Catalog;
-use crate::cluster::catalog::resource::{EVENTS, Resource, built_in};
+use crate::cluster::catalog::resource::{EVENTS, PODS, Resource, built_in};
 use crate::cluster::registry::{self, DeleteOptions, Deleted, Effect, Part, Propagation, binding};
 use crate::cluster::store::{Collection, Key, Object, State};
 use crate::controllers::event::{self, Event};
+use crate::model::clock::metav1_time;
 use crate::model::pod;
 use crate::model::status_error::StatusError;
 
@@ -75,6 +76,9 @@ impl<'a> ReconcileContext<'a> {
                 }
             };
             object["metadata"]["name"] = json!(name);
+        }
+        if *collection == PODS && object["spec"]["nodeName"].is_string() {
+            object["metadata"]["managedFields"] = assigned_by_controller(self.now);
         }
         self.try_write(collection, |state, resource, now| {
             registry::create(state, resource, object, now, Effect::Real)
@@ -197,6 +201,15 @@ impl<'a> ReconcileContext<'a> {
             tracing::debug!(code = refusal.code, message = refusal.message, "a controller was refused");
         })
     }
+}
+
+/// The managed fields of a pod that a controller assigned to a node. A real API server records every other field of the pod, too, which
+/// would take memory with thousands of pods.
+fn assigned_by_controller(now: Timestamp) -> Value {
+    json!([{
+        "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": metav1_time(now),
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}},
+    }])
 }
 
 fn generated(object: &Value) -> Option<&str> {

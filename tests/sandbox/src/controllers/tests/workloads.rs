@@ -29,6 +29,29 @@ async fn a_deployment_runs_spread_over_the_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_template_assigns_it_to_a_node_shows_that_its_controller_did() {
+    let test = TestCluster::new(2);
+    let apps = [(Kind::Deployment, "web"), (Kind::StatefulSet, "db"), (Kind::Job, "batch")];
+    for (kind, name) in apps {
+        test.run(App::new(kind, "ns", name).node_name("node-02")).await;
+    }
+    test.run(App::new(Kind::Deployment, "ns", "free")).await;
+    test.until("all have pods", |state| pods(state).len() == 4).await;
+    let all = test.read(pods);
+    for pod in all {
+        let managers = &pod["metadata"]["managedFields"];
+        if pod::name(&pod).starts_with("free") {
+            assert!(managers.is_null(), "the scheduler assigned it: {managers}");
+            continue;
+        }
+        let created = &pod["metadata"]["creationTimestamp"];
+        let expected = json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+            "time": created, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+        assert_eq!(*managers, expected, "{}", pod::name(&pod));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_smaller_deployment_keeps_fewer_pods_and_a_new_template_replaces_them() {
     let test = TestCluster::new(2);
     test.run(web().replicas(4)).await;
