@@ -21,7 +21,7 @@ use crate::cluster::pod::{self, DrainPod};
 /// Another process may have evicted the pods that were replaced this long before.
 const TAKEOVER: SignedDuration = SignedDuration::from_secs(60);
 
-/// A pod that has returned this often is not evicted again.
+/// If each pod of an owner has returned this often on average, none of them is evicted again.
 const MAX_RETURNS: u32 = 3;
 
 /// The pods on a cordoned node that have returned, by uid.
@@ -31,7 +31,7 @@ pub struct Returning {
     pub returned: HashSet<String>,
     /// Those of them whose owner had none there when the node was cordoned.
     pub came_later: HashSet<String>,
-    /// Pods that have returned so often that they are not evicted again.
+    /// All pods of owners whose pods have returned so often that they are not evicted again.
     pub exhausted: HashSet<String>,
 }
 
@@ -169,24 +169,27 @@ impl ReturnCause {
         }
     }
 
-    /// `its owner assigns it to this node, bypassing the scheduler`.
-    pub fn words(self, drain_taint: &str) -> String {
+    /// Why pods return: `their owner assigns them to this node, bypassing the scheduler`.
+    fn words(self, drain_taint: &str) -> String {
         match self {
             Self::ToleratesEverything => {
-                "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
+                "they tolerate every taint (a toleration with operator Exists and no key)".to_owned()
             }
             Self::ToleratesCordon => {
-                format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
+                format!("they tolerate the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
             }
-            Self::Assigned => "its owner assigns it to this node, bypassing the scheduler".to_owned(),
+            Self::Assigned => "their owner assigns them to this node, bypassing the scheduler".to_owned(),
         }
     }
 }
 
-/// Why the pod returns to a node with this taint and the taint of a cordon.
+/// Why the pod, whose owner's pods have returned to a node with this taint and the taint of a cordon, is not evicted. It may have been
+/// there since before the drain: returns are counted for all pods of an owner together.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
     let cause = ReturnCause::of(pod, drain_taint).words(drain_taint);
-    format!("returned {MAX_RETURNS} times and is not evicted again: {cause}")
+    format!(
+        "pods of its owner have returned to the node at least {MAX_RETURNS} times and are not evicted again: {cause}"
+    )
 }
 
 #[cfg(test)]
@@ -275,6 +278,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_has_never_left_is_not_said_to_have_returned_when_the_pods_of_its_owner_have() {
+        let mut returns = ReturnCounter::default();
+        let stays = pod("old", "a");
+        let mut round = |n: usize| {
+            returns.count(&[Arc::clone(&stays), pod(&format!("new-{n}"), "a")], None, now()).exhausted
+        };
+        let last = (0..6).map(&mut round).find(|exhausted| !exhausted.is_empty()).unwrap();
+        assert!(last.contains("old") && last.len() == 2, "{last:?}");
+        let why = why(&stays, DRAIN_TAINT);
+        assert!(why.starts_with("pods of its owner have returned to the node at least 3 times"), "{why}");
+    }
+
+    #[test]
     fn terminating_pods_and_pods_without_an_owner_do_not_count() {
         let mut returns = ReturnCounter::default();
         returns.count(&[], None, now());
@@ -301,10 +317,10 @@ mod tests {
                 .into_iter()
                 .collect()
         };
-        check(json!([{"operator": "Exists"}]), "tolerates every taint");
+        check(json!([{"operator": "Exists"}]), "tolerate every taint");
         check(json!([{"operator": "Exists", "effect": "NoExecute"}]), "bypassing the scheduler");
-        check(both(json!("Exists")), "tolerates the taints");
-        check(both(json!("Equal")), "tolerates the taints");
+        check(both(json!("Exists")), "tolerate the taints");
+        check(both(json!("Equal")), "tolerate the taints");
         check(json!([{"key": DRAIN_TAINT, "operator": "Exists"}]), "bypassing the scheduler");
         check(json!([]), "bypassing the scheduler");
         let pod =

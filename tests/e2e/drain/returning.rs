@@ -19,8 +19,8 @@ use nm_tests::wait::{wait_for_uids, wait_until_all};
 use nm_tests::workload::{Workload, bound_to, pinned_to};
 use serde_json::json;
 
-const WHY: &str = "returned 3 times and is not evicted again: \
-    it tolerates every taint (a toleration with operator Exists and no key)";
+const WHY: &str = "pods of its owner have returned to the node at least 3 times and are not evicted again: \
+    they tolerate every taint (a toleration with operator Exists and no key)";
 
 fn kept_returning(status: &NodeMaintenanceStatus) -> Vec<BlockedPod> {
     let blocked = status.blocked_pods.iter();

@@ -355,8 +355,8 @@ pub(super) fn subject_and_reason(
             let node = facts.node.as_deref()?;
             Some(never_ends(&names, is, node))
         }
-        BlockReason::KeepsReturning if pods.len() == 1 => Some(format!("{names} {message}")),
-        BlockReason::KeepsReturning => Some(format!("{names}: each {message}")),
+        BlockReason::KeepsReturning if pods.len() == 1 => Some(format!("{names}: {message}")),
+        BlockReason::KeepsReturning => Some(format!("{names}: for each, {message}")),
         BlockReason::NotEnding => {
             Some(format!("{names} {is} terminating for too long: the kubelet has not terminated {it}"))
         }

@@ -1,14 +1,14 @@
 //! Pods that return to their node after each eviction, and block a drain that waits for them.
 
+use nm_shared::ReturningPods;
 use nm_shared::api::status::{BlockFacts, BlockReason};
 use nm_shared::cluster::node;
 use nm_shared::cluster::node_fit;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
-use nm_shared::drain::returning::{ReturnCause, is_assigned_by_template};
+use nm_shared::drain::returning::is_assigned_by_template;
 use nm_shared::forecast::failing_jobs;
 use nm_shared::forecast::{Forecast, PodForecast, PodOutcome};
-use nm_shared::{Group, ReturningPods};
 
 use crate::maintenance::node_in_service::ready;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
@@ -46,8 +46,7 @@ pub(super) fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot
             && !failing_jobs::control(&failing, &expected.pod)
             && pod.is_some_and(|pod| is_assigned_by_template(pod))
         {
-            let drain_taint = Group::Medik8s.drain_taint();
-            expected.fate = keeps_returning(&ReturnCause::Assigned.words(drain_taint));
+            expected.fate = keeps_returning("its owner assigns it to this node, bypassing the scheduler");
         }
     }
 }

@@ -464,7 +464,7 @@ fn the_details_of_a_pod_that_returns_show_how_to_edit_its_owner() {
 
 #[test]
 fn a_list_leaves_it_to_explain_what_lets_a_pod_return() {
-    let message = "returned 3 times and is not evicted again: its owner assigns it to this node, bypassing the scheduler";
+    let message = "pods of its owner have returned to the node at least 3 times and are not evicted again: their owner assigns them to this node, bypassing the scheduler";
     let mut status = running(0, &[("web-0", message)]);
     status["blockedPods"][0]["reason"] = json!("KeepsReturning");
     status["podCounts"] = json!({"blocked": 1});

@@ -350,8 +350,8 @@ fn a_missing_pod_comes_first_also_if_another_budget_never_allows_either() {
 
 #[test]
 fn what_lets_a_pod_return_is_named_with_its_owner_and_each_cause_by_itself() {
-    let assigned = "returned 3 times and is not evicted again: its owner assigns it to this node, bypassing the scheduler";
-    let tolerates = "returned 3 times and is not evicted again: it tolerates every taint (a toleration with operator Exists and no key)";
+    let assigned = "pods of its owner have returned to the node at least 3 times and are not evicted again: their owner assigns them to this node, bypassing the scheduler";
+    let tolerates = "pods of its owner have returned to the node at least 3 times and are not evicted again: they tolerate every taint (a toleration with operator Exists and no key)";
     let blocked = |name: &str, message: &str| {
         json!({"namespace": "shop", "name": name, "reason": "KeepsReturning", "message": message,
             "since": "2026-01-02T03:04:05Z", "attempts": 0})
@@ -365,8 +365,8 @@ fn what_lets_a_pod_return_is_named_with_its_owner_and_each_cause_by_itself() {
     };
     let unread = told(&ClusterFacts::default());
     assert_eq!(unread.len(), 2, "{unread:#?}");
-    assert_eq!(unread[0].0, format!("shop/web-0, shop/web-2: each {assigned}."));
-    assert_eq!(unread[1].0, format!("shop/web-1 {tolerates}."));
+    assert_eq!(unread[0].0, format!("shop/web-0, shop/web-2: for each, {assigned}."));
+    assert_eq!(unread[1].0, format!("shop/web-1: {tolerates}."));
     assert!(unread[0].1.contains("remove what lets it return"), "{unread:#?}");
 
     let read = FactsToRead::of([&object]).replacements;

@@ -7,7 +7,7 @@ use crate::maintenance::node;
 /// The advice about `web-0`, which keeps returning to n1 because it tolerates every taint, beside n2.
 fn advice(n2: Value, in_maintenance: &[&str], selector: Value, policy: &str) -> (String, Vec<String>) {
     let blocked = json!({"namespace": "shop", "name": "web-0", "reason": "KeepsReturning", "since": "2026-01-02T03:04:05Z",
-        "message": "returned 3 times and is not evicted again: it tolerates every taint", "attempts": 0});
+        "message": "pods of its owner have returned to the node at least 3 times and are not evicted again: they tolerate every taint", "attempts": 0});
     let status = json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 1}});
     let mut object = with_status("n1", status);
     object.spec.drain = Some(parse(&json!({"returningPods": policy})));
