@@ -67,7 +67,7 @@ pub(crate) enum Message {
     PodFacts {
         action: PodAction,
         target: PodTarget,
-        result: Result<PodFacts, Error>,
+        result: Result<Box<PodFacts>, Error>,
     },
     /// What the cluster shows behind the budgets of a node.
     CauseFacts {

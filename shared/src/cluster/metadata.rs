@@ -59,6 +59,14 @@ impl From<ProjectedMetadata> for ObjectMeta {
     }
 }
 
+/// The finalizers that others than Kubernetes, which removes its own, have to remove.
+pub fn foreign_finalizers(finalizers: &[String]) -> impl Iterator<Item = &String> {
+    finalizers.iter().filter(|name| {
+        let domain = name.split_once('/').map(|(domain, _)| domain);
+        domain.is_some_and(|domain| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+    })
+}
+
 /// Reduces metadata that is decoded already to the parts that anything here reads.
 pub fn project(metadata: &ObjectMeta) -> ObjectMeta {
     let mut annotations = metadata.annotations.clone().unwrap_or_default();

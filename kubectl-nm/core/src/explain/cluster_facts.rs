@@ -400,7 +400,7 @@ pub struct FactsToRead {
     pub nodes: BTreeSet<String>,
     /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
     pub replacements: BTreeSet<PodReference>,
-    /// The pods that their emptyDir data keeps.
+    /// The pods that their emptyDir data, or a missing controller, keeps.
     pub kept: BTreeSet<PodReference>,
     /// Whether it matters which nodes can take some of these pods: they keep returning, or their data keeps them.
     pub has_unplaced: bool,
@@ -430,10 +430,10 @@ impl FactsToRead {
             for pod in &status.blocked_pods {
                 let read = match pod.reason {
                     BlockReason::KeepsReturning => Some(&mut facts.replacements),
-                    BlockReason::LocalStorage => Some(&mut facts.kept),
+                    BlockReason::LocalStorage | BlockReason::Unmanaged => Some(&mut facts.kept),
                     _ => None,
                 };
-                facts.has_unplaced |= read.is_some();
+                facts.has_unplaced |= read.is_some() && pod.reason != BlockReason::Unmanaged;
                 if let Some(pods) = read {
                     pods.insert(pod.reference());
                 }

@@ -301,6 +301,7 @@ fn of_pods(
         surge_causes::stalled(&mut cause, &pods, maintenance, facts, kubectl, now);
         granted::report(&mut cause, &pods, maintenance, facts, kubectl);
         local_storage::advise(&mut cause, &pods, hooks(maintenance), maintenance, facts, kubectl, now);
+        local_storage::warn_of_finalizers(&mut cause, &pods, facts);
         cause
     };
     let parts = groups.into_iter().flat_map(|(blocker, pods)| {

@@ -1,15 +1,26 @@
-//! Pods that their emptyDir data keeps (`--delete-emptydir-data=false`): what becomes of one that somebody deletes.
+//! What becomes of a pod that somebody deletes, such as one that its emptyDir data keeps (`--delete-emptydir-data=false`).
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use nm_shared::cluster::metadata::foreign_finalizers;
+use nm_shared::cluster::pod::reference_in;
 use nm_shared::drain::returning::is_assigned_by_template;
-use nm_shared::{BlockReason, BlockedPod, NodeMaintenance};
+use nm_shared::{BlockReason, BlockedPod, NodeMaintenance, PodReference};
 
 use crate::explain::cause::{Cause, capitalized, few};
 use crate::explain::cause_wording::Words;
 use crate::explain::cluster_facts::ClusterFacts;
 use crate::explain::first_cause::{Subject, subject};
 use crate::explain::no_node_left::NoNodeLeft;
+use crate::terminal::text::first_names;
+
+/// Whether no node is left for a replacement of a pod, as far as that was read.
+pub fn lacks_node(pod: &PodReference, facts: &ClusterFacts) -> bool {
+    let mut read = facts.pods().filter(|read| reference_in(&read.metadata) == *pod);
+    read.any(|read| no_node_left(read, facts).is_some())
+}
 
 /// What a deletion leads to, as far as the pod could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +95,24 @@ pub(super) fn advise(
             cause.commands.insert(0, stop);
         }
     }
+}
+
+/// Names the finalizers of pods that are advised to be deleted, as far as the pods could be read.
+pub(super) fn warn_of_finalizers(cause: &mut Cause, pods: &[&BlockedPod], facts: &ClusterFacts) {
+    let is_deletable =
+        |pod: &&&BlockedPod| matches!(pod.reason, BlockReason::LocalStorage | BlockReason::Unmanaged);
+    let mut kept: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for blocked in pods.iter().filter(is_deletable) {
+        let finalizers = facts.read_pod(blocked).and_then(|pod| pod.metadata.finalizers.as_deref());
+        for finalizer in foreign_finalizers(finalizers.unwrap_or_default()) {
+            kept.entry(finalizer).or_default().push(blocked.reference().to_string());
+        }
+    }
+    cause.what.extend(few(kept.iter().map(|(finalizer, pods)| {
+        let stay = if pods.len() == 1 { "stays" } else { "stay" };
+        let names = first_names(pods);
+        format!("After a deletion, {names} {stay} Terminating until finalizer {finalizer} is removed.")
+    })));
 }
 
 fn no_node_left(pod: &Pod, facts: &ClusterFacts) -> Option<NoNodeLeft> {

@@ -15,7 +15,7 @@ mod finalizers;
 pub mod first_cause;
 mod granted;
 pub mod lasting_outages;
-mod local_storage;
+pub mod local_storage;
 mod never_allows;
 pub mod no_node_left;
 mod no_node_wording;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::metadata::foreign_finalizers;
 use nm_shared::cluster::pod;
 use nm_shared::drain::blocker::Blocker;
 use nm_shared::drain::budget_allowance::Stuck;
@@ -179,15 +180,11 @@ pub(crate) fn no_capacity(estimate: &CapacityEstimate) -> Vec<Harm> {
     estimate.unplaced.iter().map(of).chain(preempting).collect()
 }
 
-/// The pods that leave and whose objects the finalizers of others keep, by finalizer. Kubernetes removes its own.
+/// The pods that leave and whose objects the finalizers of others keep, by finalizer.
 pub(crate) fn kept_by_finalizers(forecast: &Forecast) -> Vec<Harm> {
-    let is_foreign = |name: &&String| {
-        let domain = name.split_once('/').map(|(domain, _)| domain);
-        domain.is_some_and(|domain| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
-    };
     let mut kept: BTreeMap<&str, Vec<PodReference>> = BTreeMap::new();
     for expected in forecast.pods.iter().filter(|pod| pod.leaves) {
-        for name in expected.pod.finalizers.iter().filter(is_foreign) {
+        for name in foreign_finalizers(&expected.pod.finalizers) {
             kept.entry(name).or_default().push(pod::reference(&expected.pod));
         }
     }

@@ -10,8 +10,10 @@ use nm_core::client::objects::{Permission, is_allowed_in, user_name};
 use nm_core::error::Error;
 use nm_core::explain::remedy::in_short;
 use nm_shared::cluster::disruption_budget::Budget;
+use nm_shared::cluster::metadata::foreign_finalizers;
 use nm_shared::cluster::pod::{self, Deletion as PodDeletion, DrainPod, PodPhase, ReceivedPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::returning::is_assigned_by_template;
 use nm_shared::drain::virtual_machine;
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess};
 use serde_json::json;
@@ -25,18 +27,21 @@ use crate::objects::node_pod::NodePod;
 
 /// Finds out what an action on a pod costs, and whether the user has the permission for it.
 pub(crate) async fn look_up(cluster: Cluster, action: PodAction, target: PodTarget, to: Sender<Message>) {
-    let result = facts(&cluster, action, &target).await;
+    let result = facts(&cluster, action, &target).await.map(Box::new);
     // The receiver is gone if the dashboard has ended.
     let _ = to.send(Message::PodFacts { action, target, result }).await;
 }
 
 async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Result<PodFacts, Error> {
     let PodTarget { namespace, name, .. } = target;
-    let pods: Api<ReceivedPod> = Api::namespaced(cluster.client(), namespace);
+    let (pods, received): (Api<Pod>, Api<ReceivedPod>) =
+        (Api::namespaced(cluster.client(), namespace), Api::namespaced(cluster.client(), namespace));
     let pod = async { cluster.request("get pods", async || pods.get(name).await).await };
     let (pod, budgets, denied) =
         tokio::join!(pod, budgets(cluster, namespace), denied(cluster, action, namespace));
-    let pod = DrainPod::from(pod?);
+    let pod = pod?;
+    let is_assigned = is_assigned_by_template(&pod);
+    let pod = DrainPod::from(&pod);
     let guards = |budget: &PodDisruptionBudget| Budget::from(budget).guards(&pod);
     let budgets = match budgets {
         Ok(budgets) => {
@@ -44,15 +49,18 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
         }
         Err(error) => GuardingBudgets::Unknown(in_words(&error)),
     };
+    let finalizers = foreign_finalizers(&pod.finalizers).cloned().collect();
     let kept_by = kept_by(&pod, Timestamp::now());
-    let (has_empty_dir, machine) = (pod.has_empty_dir, machine_part(&pod, &pods).await);
+    let (has_empty_dir, machine) = (pod.has_empty_dir, machine_part(&pod, &received).await);
     let id = NodePod::from(pod).id;
     Ok(PodFacts {
         uid: id.key.clone(),
         owner: id.owner.clone(),
         has_empty_dir,
+        is_assigned,
         machine,
         budgets,
+        finalizers,
         kept_by,
         denied,
     })

@@ -30,11 +30,13 @@ fn budget(allowed: i32) -> BudgetFacts {
     }
 }
 
-fn facts() -> PodFacts {
+pub(super) fn facts() -> PodFacts {
     PodFacts {
         uid: "cart-0".into(),
         owner: Owner::recorded("sts/cart"),
         has_empty_dir: true,
+        is_assigned: false,
+        finalizers: vec![],
         machine: None,
         budgets: GuardingBudgets::Known(vec![budget(0)]),
         kept_by: vec![],
@@ -43,10 +45,10 @@ fn facts() -> PodFacts {
 }
 
 /// Presses a key that asks about the selected pod, and answers what is looked up.
-fn asked(model: &mut Model, key: &str, facts: Result<PodFacts, Error>) {
+pub(super) fn asked(model: &mut Model, key: &str, facts: Result<PodFacts, Error>) {
     let effects = type_in(model, key);
     let [Effect::LookUp { action, target }] = &effects[..] else { panic!("{effects:?}") };
-    send(model, Message::PodFacts { action: *action, target: target.clone(), result: facts });
+    send(model, Message::PodFacts { action: *action, target: target.clone(), result: facts.map(Box::new) });
 }
 
 /// The dialog that evicts a pod.
@@ -115,7 +117,8 @@ fn a_pod_is_deleted_after_the_word_was_typed_and_its_cost_is_known() {
     assert_eq!(type_in(&mut model, "D").len(), 1);
     type_in(&mut model, "delete");
     assert_eq!(press(&mut model, KeyCode::Enter), [], "nothing is known yet");
-    let answer = Message::PodFacts { action: PodAction::Delete, target: cart_0(), result: Ok(facts()) };
+    let answer =
+        Message::PodFacts { action: PodAction::Delete, target: cart_0(), result: Ok(Box::new(facts())) };
     send(&mut model, answer);
     let request = ClusterRequest::DeletePod { target: cart_0(), uid: "cart-0".into() };
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Send { id: 1, request }]);

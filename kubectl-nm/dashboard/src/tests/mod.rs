@@ -14,6 +14,7 @@ mod opening;
 mod outages;
 pub(crate) mod painted;
 mod panel;
+mod pod_dialogs;
 mod reading;
 mod reference;
 mod replacements;

@@ -99,14 +99,13 @@ pub(super) fn answer(
     model: &mut Model,
     action: PodAction,
     target: &PodTarget,
-    result: Result<PodFacts, Error>,
+    result: Result<Box<PodFacts>, Error>,
 ) {
     if let Some(Dialog::Pod(dialog)) = &mut model.dialog
         && dialog.action == action
         && dialog.target == *target
     {
-        dialog.lookup = result
-            .map_or_else(|error| Lookup::Failed(in_words(&error)), |facts| Lookup::Known(Box::new(facts)));
+        dialog.lookup = result.map_or_else(|error| Lookup::Failed(in_words(&error)), Lookup::Known);
     }
 }
 

@@ -5,7 +5,8 @@ use nm_shared::BudgetFacts;
 
 use crate::model::Model;
 use crate::model::dialogs::pod_dialog::{
-    DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, denial,
+    DELETE_WORD, GuardingBudgets, Lookup, MachinePart, PodAction, PodDialog, PodFacts, ReplacementPlace,
+    denial,
 };
 use crate::model::text_field::Field;
 use crate::view::dialog_lines::{DialogLine, LinePriority};
@@ -44,7 +45,7 @@ pub(super) fn pod_lines(
     match &dialog.lookup {
         Lookup::Pending => lines.push(sentence("Reading the pod and its budgets ...", Tone::Busy)),
         Lookup::Failed(why) => lines.push(problem(format!("The pod could not be read: {why}"))),
-        Lookup::Known(facts) => lines.extend(known(dialog, facts)),
+        Lookup::Known(facts) => lines.extend(known(dialog, facts, model.place_of_replacement(dialog))),
     }
     if dialog.action == PodAction::Evict {
         let words = "This requests the eviction of the pod once, with your permissions. Budgets and webhooks apply, as for \
@@ -65,7 +66,7 @@ pub(super) fn pod_lines(
     lines
 }
 
-fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
+fn known(dialog: &PodDialog, facts: &PodFacts, place: ReplacementPlace) -> Vec<DialogLine> {
     let mut lines = Vec::new();
     if let Some(access) = &facts.denied {
         lines.push(problem(format!("Not permitted: {}", denial(access))));
@@ -106,10 +107,22 @@ fn known(dialog: &PodDialog, facts: &PodFacts) -> Vec<DialogLine> {
         (None, _) if facts.has_empty_dir => lines.push(loss("The data in its emptyDir volumes is lost.")),
         _ => {}
     }
-    lines.push(match &facts.owner {
-        Some(owner) => sentence(format!("{owner} recreates it."), Tone::Plain),
-        None => loss("No controller recreates it: it never comes back."),
+    lines.push(match (&facts.owner, place) {
+        (None, _) => loss("No controller recreates it: it never comes back."),
+        (Some(owner), ReplacementPlace::SameNode) if facts.is_assigned => problem(format!(
+            "{owner} recreates it on the same node: its pod template assigns it to that node (nodeName)."
+        )),
+        (Some(owner), ReplacementPlace::SameNode) => {
+            problem(format!("{owner} recreates it, and its pods keep returning to this node."))
+        }
+        (Some(owner), ReplacementPlace::Nowhere) => {
+            problem(format!("{owner} recreates it, but no node is left: its replacement will be Pending."))
+        }
+        (Some(owner), ReplacementPlace::Unknown) => sentence(format!("{owner} recreates it."), Tone::Plain),
     });
+    lines.extend(facts.finalizers.iter().map(|finalizer| {
+        problem(format!("Until its finalizer {finalizer} is removed, the pod stays Terminating."))
+    }));
     lines
 }
 

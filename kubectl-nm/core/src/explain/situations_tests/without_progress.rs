@@ -237,6 +237,29 @@ fn nobody_is_to_wait_for_the_replacement_of_a_pod_without_controller_whose_data_
 }
 
 #[test]
+fn the_finalizer_of_a_pod_that_is_to_be_deleted_is_named() {
+    for reason in ["Unmanaged", "LocalStorage"] {
+        let blocked = json!({"namespace": "shop", "name": "bare", "reason": reason, "message": "m",
+            "since": "2026-01-02T03:04:05Z", "attempts": 0});
+        let status = json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 1}});
+        let object = with_status("n1", status);
+        let read = |name: PodReference| {
+            let finalizers = json!(["example.com/hold", "batch.kubernetes.io/job-tracking"]);
+            let pod = edited(ready("bare", "n1"), "/metadata/ownerReferences", json!([]));
+            let pod = edited(pod, "/metadata/finalizers", finalizers);
+            (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
+        };
+        let replacements = FactsToRead::of([&object]).kept.into_iter().map(read).collect();
+        let causes = explained(&object, &ClusterFacts { replacements, ..ClusterFacts::default() });
+        let [cause] = &causes[..] else { panic!("{causes:#?}") };
+        assert_eq!(cause.commands, ["kubectl -n shop delete pod bare"]);
+        let said =
+            "After a deletion, shop/bare stays Terminating until finalizer example.com/hold is removed.";
+        assert_eq!(cause.what[1..], [said], "{reason}");
+    }
+}
+
+#[test]
 fn pods_that_wait_for_their_turn_are_said_to_be_deleted_too_and_when() {
     let mut object = waiting_for_their_turn();
     object.spec.drain = Some(parse(&json!({"deleteAfterSeconds": 60})));

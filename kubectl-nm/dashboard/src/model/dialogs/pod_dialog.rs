@@ -54,13 +54,26 @@ pub(crate) struct PodFacts {
     /// None if no controller recreates it.
     pub(crate) owner: Option<Owner>,
     pub(crate) has_empty_dir: bool,
+    /// Whether its pod template assigns it to its node.
+    pub(crate) is_assigned: bool,
     /// What it is to a virtual machine.
     pub(crate) machine: Option<MachinePart>,
     pub(crate) budgets: GuardingBudgets,
+    /// The finalizers that keep it after it has terminated, without those of Kubernetes.
+    pub(crate) finalizers: Vec<String>,
     /// The finalizers that alone keep it: it was deleted, and has terminated.
     pub(crate) kept_by: Vec<String>,
     /// The permission that the user lacks for the action.
     pub(crate) denied: Option<ForbiddenAccess>,
+}
+
+/// Where the replacement of a pod starts, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplacementPlace {
+    SameNode,
+    /// No node is left for it.
+    Nowhere,
+    Unknown,
 }
 
 /// What a pod is to a virtual machine.

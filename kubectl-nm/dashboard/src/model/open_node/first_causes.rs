@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_core::explain::cause::{Cause, Outlook};
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
+use nm_core::explain::local_storage::lacks_node;
 use nm_core::leader::{Leadership, Reconcilers};
 use nm_shared::{NodeMaintenance, PodReference};
 
@@ -117,6 +118,11 @@ impl FirstCauses {
     pub(crate) fn of(&self, pod: &PodId) -> Option<&Cause> {
         let pod = pod.reference();
         self.alone.get(&pod).or_else(|| self.among_all(&pod))
+    }
+
+    /// Whether no node is left for a replacement of the pod, as far as that has been read.
+    pub(crate) fn lacks_node(&self, pod: &PodReference) -> bool {
+        self.facts.as_ref().is_some_and(|facts| lacks_node(pod, facts))
     }
 
     fn among_all(&self, pod: &PodReference) -> Option<&Cause> {

@@ -3,10 +3,10 @@
 use kube::ResourceExt;
 use nm_core::explain::owner::Owner;
 use nm_core::maintenance::{State, node, waiting_pods};
-use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodState};
+use nm_shared::{BlockReason, DrainSpec, NodeMaintenance, PodReference, PodState};
 
 use crate::config::action_table::{Action, View};
-use crate::model::dialogs::pod_dialog::PodTarget;
+use crate::model::dialogs::pod_dialog::{PodDialog, PodTarget, ReplacementPlace};
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::tree::tree_row::TreeItem;
 use crate::model::{Model, Page};
@@ -67,6 +67,22 @@ impl Model {
         }
     }
 
+    /// Where the replacement of the pod that a dialog is about starts.
+    pub(crate) fn place_of_replacement(&self, dialog: &PodDialog) -> ReplacementPlace {
+        let PodTarget { namespace, name, .. } = &dialog.target;
+        let pod = PodReference { namespace: namespace.clone(), name: name.clone() };
+        let Some(open) = &self.open else { return ReplacementPlace::Unknown };
+        let mut rows = open.pods.rows.all().filter(|row| row.id.reference() == pod);
+        let is_assigned = dialog.facts().is_some_and(|facts| facts.is_assigned);
+        if is_assigned || rows.any(|row| row.progress.reason == Some(BlockReason::KeepsReturning)) {
+            ReplacementPlace::SameNode
+        } else if open.first_causes.lacks_node(&pod) {
+            ReplacementPlace::Nowhere
+        } else {
+            ReplacementPlace::Unknown
+        }
+    }
+
     /// Why the drain does not evict the selected pod of the node now; none if nothing but the cluster prevents it.
     pub(crate) fn why_not_evicted(&self, row: &PodRow) -> Option<String> {
         let Some(maintenance) = self.maintenance() else {
@@ -79,6 +95,9 @@ impl Model {
             PodState::Gone => Some(String::from("it is gone")),
             PodState::Migrating => Some(String::from("KubeVirt is migrating its virtual machine")),
             PodState::Surging => Some(format!("it is being replaced first: {}", row.progress.message)),
+            PodState::Blocked if row.progress.reason == Some(BlockReason::KeepsReturning) => {
+                Some(String::from("its replacement would start on this node again"))
+            }
             PodState::Blocked => excluded(row.progress.reason, maintenance),
             PodState::Waiting => Some(row.progress.message.clone()).filter(|_| {
                 waiting_pods(maintenance)
