@@ -13,7 +13,7 @@ use crate::model::dialogs::Dialog;
 use crate::model::lists::listing::{Rows, Sort};
 use crate::model::{Model, SideContent};
 use crate::tests::painted::text;
-use crate::tests::scenes::{empty, fleet, node, options, press, send, type_in};
+use crate::tests::scenes::{ago, empty, fleet, node, options, press, send, type_in};
 
 /// The name of the selected node or pod.
 fn selected(model: &Model) -> &str {
@@ -231,6 +231,29 @@ fn the_events_scroll_to_the_last_one() {
     type_in(&mut model, "G");
     let top = model.side.unwrap().top;
     assert!(top > 10 && top < 23, "{top}");
+}
+
+#[test]
+fn the_ages_of_events_have_the_format_of_the_rows() {
+    let mut model = node(options());
+    let at = format!("{}.000000Z", ago(248).trim_end_matches('Z'));
+    let event = json!({"metadata": {"name": "e"}, "note": "x", "reason": "Cordoned", "eventTime": at});
+    let change = WatchChange::Listed(vec![Arc::new(serde_json::from_value(event).unwrap())]);
+    send(&mut model, Message::Events { node: "worker-07".into(), change });
+    type_in(&mut model, "e");
+    assert!(text(&model).contains(" 4m08s  Cordoned: x"), "{}", text(&model));
+}
+
+#[test]
+fn the_hint_at_a_key_of_an_open_node_ends_with_the_next_key() {
+    let is_shown = |model: &Model| text(model).contains("is a key of an open node");
+    for next in [KeyCode::Down, KeyCode::Enter, KeyCode::Char('?')] {
+        let mut model = fleet(options());
+        type_in(&mut model, "l");
+        assert!(is_shown(&model), "{}", text(&model));
+        press(&mut model, next);
+        assert!(!is_shown(&model), "{next:?}: {}", text(&model));
+    }
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         if model.open.is_none() {
             let keys = &model.options.config.keys;
             let (open, key) = (keys.shortest(Action::Open), keys.shortest(action));
-            model.notify(format!("{key} is a key of an open node: press {open} to open the selected one"));
+            model
+                .show_error(format!("{key} is a key of an open node: press {open} to open the selected one"));
         }
         return None;
     }

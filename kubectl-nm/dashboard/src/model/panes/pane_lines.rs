@@ -1,6 +1,5 @@
 //! The lines of the side pane: events, the maintenance as YAML, or the selected row in full.
 
-use nm_core::args::duration::age;
 use nm_core::explain::cause::{capitalized, left_out_words};
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
@@ -8,6 +7,7 @@ use nm_core::maintenance::{blocked_pods, status};
 use nm_core::terminal::text::harmless;
 use nm_shared::NodeMaintenance;
 
+use crate::elapsed::elapsed;
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::open_node::pod_row::{PodRow, detail};
 use crate::model::panes::advice::Advice;
@@ -50,11 +50,12 @@ impl Model {
 
     pub(crate) fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
         let line = |event: &NodeEvent| {
-            let ago =
-                event.at.map_or_else(|| String::from("-"), |at| age(self.now.duration_since(at).as_secs()));
+            let ago = event
+                .at
+                .map_or_else(|| String::from("-"), |at| elapsed(self.now.duration_since(at).as_secs()));
             let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
             let (sign, kind) = if event.is_warning { ("!", LineKind::Bad) } else { (" ", LineKind::Plain) };
-            (format!("{ago:>5} {sign}{}{times}: {}", event.reason, event.note), kind)
+            (format!("{ago:>6} {sign}{}{times}: {}", event.reason, event.note), kind)
         };
         let lines: Vec<PaneLine> = open.events.latest().iter().map(line).collect();
         if !lines.is_empty() {
@@ -122,7 +123,7 @@ impl Model {
         let mut lines =
             vec![(path, LineKind::Strong), named("State", progress.word()), named("Owner", owner)];
         if let Some(since) = progress.since {
-            lines.push(named("For", &age(self.now.duration_since(since).as_secs())));
+            lines.push(named("For", &elapsed(self.now.duration_since(since).as_secs())));
         }
         if let Some(reason) = progress.reason {
             lines.push(named("Reason", reason.as_str()));
