@@ -266,9 +266,14 @@ mod tests {
         let (cluster, _) = cluster(move |method, path| match (method, path.rsplit('/').next().unwrap()) {
             ("GET", "cart-0") => {
                 let volumes = json!([{"name": "a", "emptyDir": {}}]);
+                let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "cart", "uid": "c",
+                    "controller": true});
+                let manager = json!({"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+                    "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}});
                 (
                     200,
-                    json!({"metadata": {"name": "cart-0", "namespace": "shop", "uid": "u", "labels": {"app": "cart"}},
+                    json!({"metadata": {"name": "cart-0", "namespace": "shop", "uid": "u", "labels": {"app": "cart"},
+                        "finalizers": ["example.com/hold"], "ownerReferences": [owner], "managedFields": [manager]},
                     "spec": {"containers": [], "volumes": volumes}}),
                 )
             }
@@ -286,7 +291,12 @@ mod tests {
         let facts = facts(&cluster, PodAction::Delete, &target()).await.unwrap();
         let GuardingBudgets::Known(budgets) = facts.budgets else { panic!("{:?}", facts.budgets) };
         let names: Vec<String> = budgets.into_iter().map(|budget| budget.name).collect();
-        assert_eq!((names, facts.has_empty_dir, facts.owner), (vec!["cart".to_owned()], true, None));
+        let owner = facts.owner.unwrap().to_string();
+        assert_eq!(
+            (names, facts.has_empty_dir, owner),
+            (vec!["cart".to_owned()], true, "sts/cart".to_owned())
+        );
+        assert_eq!((facts.is_assigned, facts.finalizers), (true, vec!["example.com/hold".to_owned()]));
         assert_eq!(denial(&facts.denied.unwrap()), "ann may not delete pods");
     }
 }
