@@ -401,15 +401,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         (
             "the same, and it has never been able to",
-            Situation {
-                budget: edited(
-                    min_available(json!(2), (0, 0, 0)),
-                    "/status",
-                    json!({"expectedPods": 0, "desiredHealthy": 0, "currentHealthy": 0, "disruptionsAllowed": 0,
-                        "conditions": sync_failed}),
-                ),
-                ..Situation::default()
-            },
+            status_of("/status", json!({"disruptionsAllowed": 0, "conditions": sync_failed})),
             "The disruption controller cannot count the pods of the budget: found no controllers for pod \"web-0\".",
             BUDGET,
         ),
