@@ -55,7 +55,11 @@ pub fn with_flags(message: &str, flags: &str) -> String {
         return message.to_owned();
     }
     let insert = |(at, part): (usize, &str)| {
-        if at % 2 == 1 { commands_with_flags(part, flags) } else { part.to_owned() }
+        if at % 2 == 1 {
+            each_command(part, |command| command_with_flags(command, flags))
+        } else {
+            part.to_owned()
+        }
     };
     message.split('`').enumerate().map(insert).collect::<Vec<_>>().join("`")
 }
@@ -74,9 +78,13 @@ pub fn explain_command<'a>(nodes: impl IntoIterator<Item = &'a str>, flags: &str
     words.join(" ") + flags
 }
 
-/// The command with `--yes`, if it asks a question. `roll resume` is left as it is: who confirms it confirms the commands and Jobs
+/// The commands with `--yes`, where they ask a question. `roll resume` is left as it is: who confirms it confirms the commands and Jobs
 /// of the roll, which somebody else may have written, so they have to be repeated.
-pub fn confirmed(command: &str) -> String {
+pub fn confirmed(commands: &str) -> String {
+    each_command(commands, confirmed_command)
+}
+
+fn confirmed_command(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_flag = |word: &&str| word.starts_with('-');
@@ -96,22 +104,22 @@ pub fn confirmed(command: &str) -> String {
     if asks && !words.contains(&"--yes") { format!("{command} --yes") } else { command.to_owned() }
 }
 
-/// Commands joined by `&&`, which may also occur in a quoted word.
-fn commands_with_flags(commands: &str, flags: &str) -> String {
-    let mut with_flags: Vec<String> = Vec::new();
+/// Changes each of the commands that are joined by `&&`, which may also occur in a quoted word.
+fn each_command(commands: &str, change: impl Fn(&str) -> String) -> String {
+    let mut changed: Vec<String> = Vec::new();
     let mut command = String::new();
     for part in commands.split(" && ") {
         command.push_str(part);
         if shlex::split(&command).is_some() {
-            with_flags.push(command_with_flags(&std::mem::take(&mut command), flags));
+            changed.push(change(&std::mem::take(&mut command)));
         } else {
             // A quote is still open.
             command.push_str(" && ");
         }
     }
     // A quote that is never closed: this is no command.
-    with_flags.extend(command.strip_suffix(" && ").map(str::to_owned));
-    with_flags.join(" && ")
+    changed.extend(command.strip_suffix(" && ").map(str::to_owned));
+    changed.join(" && ")
 }
 
 /// kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.
@@ -161,6 +169,8 @@ mod tests {
             ("kubectl nm roll status r", false),
             ("kubectl nm roll abort r --yes", false),
             ("kubectl get pods a b", false),
+            ("kubectl nm stop n1 && kubectl uncordon n1", false),
+            ("kubectl nm roll pause r && kubectl nm roll abort r --return", true),
         ] {
             let expected = format!("{command}{}", if is_confirmed { " --yes" } else { "" });
             assert_eq!(confirmed(command), expected);
