@@ -1,6 +1,9 @@
 //! A pod on the open node.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -35,6 +38,12 @@ impl PodId {
         PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
+    /// How its namespace and name compare with those of a path, as statuses name pods.
+    pub(crate) fn compare_path(&self, path: &str) -> Ordering {
+        let (namespace, name) = path.split_once('/').unwrap_or_default();
+        self.namespace.as_str().cmp(namespace).then_with(|| self.name.as_str().cmp(name))
+    }
+
     /// Whether only the status of a maintenance has named the pod, so that its owner is not known.
     pub(crate) fn is_named_only(&self) -> bool {
         // A uid has no slash.
@@ -64,6 +73,30 @@ impl PodId {
             owner: controller.map(|controller| Owner::of(controller, hash)),
             controller: controller.map(|owner| owner.uid.clone()).unwrap_or_default(),
         }
+    }
+}
+
+/// A pod as the key of a map, by its uid, which is kept once.
+#[derive(Debug, Clone)]
+pub(crate) struct PodKey(pub(crate) Arc<PodId>);
+
+impl Borrow<str> for PodKey {
+    fn borrow(&self) -> &str {
+        &self.0.key
+    }
+}
+
+impl PartialEq for PodKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for PodKey {}
+
+impl Hash for PodKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
     }
 }
 

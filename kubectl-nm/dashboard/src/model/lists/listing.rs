@@ -179,6 +179,13 @@ impl<R: Row> Listing<R> {
         self.rows[*self.places.get(key)?].as_ref()
     }
 
+    /// The rows of a name, by how it compares with theirs: the order is that of [`Row::by_name`].
+    pub(crate) fn named(&self, order: impl Fn(&R) -> Ordering) -> impl Iterator<Item = &R> {
+        let row_of = |place: &usize| self.rows[*place].as_ref();
+        let begin = self.named.partition_point(|place| row_of(place).is_some_and(|row| order(row).is_lt()));
+        self.named[begin..].iter().filter_map(row_of).take_while(move |row| order(row).is_eq())
+    }
+
     pub(crate) fn nth(&self, index: usize) -> Option<&R> {
         self.rows[*self.shown.get(index)?].as_ref()
     }

@@ -17,16 +17,14 @@ use nm_shared::{
 
 use crate::model::lists::listing::{Listing, Row};
 use crate::model::open_node::pod_row::{PodProgress, PodRow};
-use crate::objects::node_pod::{NodePod, PodId};
+use crate::objects::node_pod::{NodePod, PodId, PodKey};
 
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
 const FULL_SORT_FROM: usize = 256;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodList {
-    watched: HashMap<String, WatchedPod>,
-    /// By namespace and name, because statuses name pods so.
-    ids: HashMap<String, Arc<PodId>>,
+    watched: HashMap<PodKey, WatchedPod>,
     /// What the last status reported about all pods, and the pods that it named.
     last_status: (StatusSummary, Vec<String>),
     spec: DrainSpec,
@@ -121,10 +119,9 @@ impl PodList {
             self.retain_rows(is_gone);
         }
         self.spec = spec(maintenance);
-        let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
+        let watched =
+            pods.iter().map(|pod| (PodKey(Arc::clone(&pod.id)), WatchedPod::new(pod, &self.spec, now)));
         self.watched = watched.collect();
-        self.ids =
-            pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id))).collect();
         self.replace(maintenance, now);
     }
 
@@ -139,18 +136,12 @@ impl PodList {
             self.later.insert(pod.id.key.clone());
         }
         self.rows.upsert(watched.row(&StatusView::of(maintenance), self.ready_since, now));
-        self.ids.insert(path(&pod.id.namespace, &pod.id.name), Arc::clone(&pod.id));
-        self.watched.insert(pod.id.key.clone(), watched);
+        self.watched.insert(PodKey(Arc::clone(&pod.id)), watched);
     }
 
     pub(crate) fn remove(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let uid = id.key.as_str();
         self.watched.remove(uid);
-        // Another pod may have this name already.
-        let path = path(&id.namespace, &id.name);
-        if self.ids.get(&path).is_some_and(|known| known.key == uid) {
-            self.ids.remove(&path);
-        }
         match self.rows.get(uid).filter(|row| maintenance.is_some_and(has_begun) && had_to_go(row)) {
             Some(row) => self.rows.upsert(gone(row, self.later.contains(uid), now)),
             None => self.rows.remove(uid),
@@ -166,7 +157,6 @@ impl PodList {
     pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         self.hidden = true;
         self.watched.clear();
-        self.ids.clear();
         self.replace(maintenance, now);
     }
 
@@ -182,7 +172,8 @@ impl PodList {
         let changed = if status.summary == self.last_status.0 && !judged_again {
             // Only pods that the status names now, or named before, can have changed: few of ten thousand.
             let paths = self.last_status.1.iter().chain(&named);
-            let concerned = paths.filter_map(|path| self.watched.get(&self.ids.get(path)?.key));
+            let concerned = paths.flat_map(|path| self.rows.named(|row| row.id.compare_path(path)));
+            let concerned = concerned.filter_map(|row| self.watched.get(row.key()));
             self.changed(concerned, &status, now)
         } else {
             self.changed(self.watched.values(), &status, now)
@@ -208,7 +199,6 @@ impl PodList {
             return;
         }
         self.watched.clear();
-        self.ids.clear();
         self.last_status = Default::default();
         (self.complete, self.hidden) = (false, false);
         self.retain_rows(is_gone);
