@@ -64,6 +64,28 @@ fn tab_leaves_the_nodes_cordoned() {
 }
 
 #[test]
+fn a_planned_node_which_is_not_cordoned_cannot_be_kept_cordoned() {
+    let mut model = fleet(options());
+    let mut planned = maintenance(
+        "worker-12",
+        60,
+        json!({"phase": "Pending", "conditions": [
+        {"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:05:00Z"}]}),
+    );
+    planned.metadata.uid = Some(String::from("uid-worker-12"));
+    planned.spec.suspend = true;
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(planned))));
+    type_in(&mut model, "/worker-12");
+    press(&mut model, KeyCode::Enter);
+    type_in(&mut model, "x");
+    let shown = text(&model);
+    assert!(shown.contains("[Enter] stop  [Esc] cancel") && !shown.contains("cordoned"), "{shown}");
+    press(&mut model, KeyCode::Tab);
+    assert_eq!(stopped(&press(&mut model, KeyCode::Enter)), with_uids(&["worker-12"]));
+}
+
+#[test]
 fn a_stop_says_what_ends_and_what_becomes_of_the_cordon() {
     let mut model = fleet(Options { size: (120, 24), ..options() });
     let mut said = |node: &str| {

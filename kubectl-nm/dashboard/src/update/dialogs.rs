@@ -127,7 +127,9 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
             };
             return Some(requests::send(model, words, request));
         }
-        KeyCode::Tab | KeyCode::BackTab => dialog.keep_cordon = !dialog.keep_cordon,
+        KeyCode::Tab | KeyCode::BackTab => {
+            dialog.keep_cordon = dialog.has_cordons() && !dialog.keep_cordon;
+        }
         _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Stop(dialog));

@@ -166,7 +166,7 @@ fn command_line(command: &str) -> DialogLine {
 fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
     let has_begun = |target: &Arc<NodeMaintenance>| State::of(target) != State::Planned;
-    let any_has_begun = dialog.targets.iter().any(has_begun);
+    let any_has_begun = dialog.has_cordons();
     let they = match (count, stay_cordoned(model, dialog)) {
         (1, _) if !any_has_begun => "the node stays as it is",
         (_, _) if !any_has_begun => "the nodes stay as they are",
@@ -217,8 +217,12 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = dialog.is_confirmed();
-    let other = if dialog.keep_cordon { "return to service" } else { "keep cordoned" };
-    let keys = format!("{}[Tab] {other}  [Esc] cancel", if ready { "[Enter] stop  " } else { "" });
+    let other = match dialog.keep_cordon {
+        _ if !dialog.has_cordons() => "",
+        true => "[Tab] return to service  ",
+        false => "[Tab] keep cordoned  ",
+    };
+    let keys = format!("{}{other}[Esc] cancel", if ready { "[Enter] stop  " } else { "" });
     lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
 }

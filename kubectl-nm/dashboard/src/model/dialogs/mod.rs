@@ -8,7 +8,7 @@ pub(crate) mod start_preview;
 use std::sync::Arc;
 
 use nm_core::maintenance::ending::is_of_medik8s_operator;
-use nm_core::maintenance::{node, status};
+use nm_core::maintenance::{State, node, status};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_shared::NodeMaintenance;
 
@@ -109,6 +109,11 @@ impl StopDialog {
     /// Whether the node of a maintenance is uncordoned although it is to stay cordoned.
     pub(crate) fn is_ignored_by(&self, target: &NodeMaintenance) -> bool {
         self.keep_cordon && is_of_medik8s_operator(target)
+    }
+
+    /// Whether a node may be cordoned: one that is only planned is not.
+    pub(crate) fn has_cordons(&self) -> bool {
+        self.targets.iter().any(|target| State::of(target) != State::Planned)
     }
 
     /// Whether Enter stops the maintenances.
