@@ -82,6 +82,10 @@ fn the_help_of_a_replay_has_its_keys_and_none_that_needs_a_cluster() {
         help.contains("jump to 0%") && !help.contains("reconnect") && !help.contains("mark a node"),
         "{help}"
     );
+    let line = |what: &str| help.lines().find(|line| line.contains(what)).unwrap_or_default();
+    for (what, key, taken) in [("the first row", " g ", "Home"), ("the last row", " G ", "End")] {
+        assert!(line(what).contains(key) && !line(what).contains(taken), "{help}");
+    }
     let key = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
     send(&mut model, Message::Input(Event::Key(key)));
     assert!(!text(&model).contains("jump to 0%"));

@@ -302,12 +302,18 @@ fn help_lines(model: &Model) -> Vec<(String, &'static str)> {
     let (options, keys) = (&model.options, &model.options.config.keys);
     let of_replay: &[(&str, &str)] = if options.is_replay() { REPLAY_HELP } else { &[] };
     let mut lines: Vec<_> = of_replay.iter().map(|(key, what)| ((*key).to_owned(), *what)).collect();
-    // What has no key cannot be done.
-    let has_key = |entry: &&ActionEntry| !keys.keys(entry.action).is_empty();
+    // What has no key cannot be done. The keys of a replay go before those of the dashboard.
+    let is_of_replay =
+        |key: &str| of_replay.iter().any(|(taken, _)| taken.split(' ').any(|taken| taken == key));
+    let keys_of = |entry: &ActionEntry| -> Vec<&str> {
+        keys.keys(entry.action).iter().map(String::as_str).filter(|key| !is_of_replay(key)).collect()
+    };
     for group in HelpGroup::ALL {
         lines.push((String::new(), group.heading()));
         let entries = ACTIONS.iter().filter(|entry| entry.group == group && options.offers(entry));
-        lines.extend(entries.filter(has_key).map(|entry| (keys.keys(entry.action).join(", "), entry.help)));
+        lines.extend(
+            entries.map(|entry| (keys_of(entry).join(", "), entry.help)).filter(|(keys, _)| !keys.is_empty()),
+        );
         lines.push((String::new(), ""));
     }
     let filters = FILTERS.iter().copied().chain(STATE_WORDS.iter().map(String::as_str));
