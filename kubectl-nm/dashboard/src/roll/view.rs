@@ -443,7 +443,10 @@ fn draw_help(model: &RollModel, top: usize, canvas: &mut Canvas<'_>, area: Rect)
     let width = area.width.saturating_sub(2).min(76);
     let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
     let lines = help(&model.keys);
-    let lines: Vec<(&str, &str)> = lines.iter().map(|(key, what)| (key.as_str(), *what)).collect();
+    let legend = canvas.glyphs.legend_of_roll();
+    let signs = legend.iter().map(|text| ("", text.as_str()));
+    let lines: Vec<(&str, &str)> =
+        lines.iter().map(|(key, what)| (key.as_str(), *what)).chain(signs).collect();
     draw_keys(lines.iter(), top, canvas, area, &model.keys);
 }
 
@@ -473,8 +476,6 @@ fn help(map: &KeyMap) -> Vec<(String, &'static str)> {
         said("drains evict no pods. Actions that have started continue."),
         said("`kubectl nm roll resume NAME` continues a roll that was left."),
         said(""),
-        said("! blocked or halted   ? to confirm   ~ under way   < returning"),
-        said(". planned"),
     ];
     lines.into_iter().flatten().collect()
 }

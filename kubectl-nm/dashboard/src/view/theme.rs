@@ -284,6 +284,17 @@ impl Glyphs {
         ]
     }
 
+    /// What the signs of a roll's nodes mean.
+    pub(crate) fn legend_of_roll(&self) -> [String; 2] {
+        let Self { blocked, leaving, returning, planned, done, idle, .. } = self;
+        [
+            format!(
+                "{blocked} blocked or halted   ? to confirm   {leaving} under way   {returning} returning"
+            ),
+            format!("{planned} planned   {done} done   {idle} removed"),
+        ]
+    }
+
     /// What stands for pods in a state beside their number: a square in their colour, or else what a bar has for them.
     pub(crate) fn swatch(&self, state: PodState, theme: ThemeName) -> &'static str {
         if self.swatch.is_empty() || theme == ThemeName::Mono { self.pattern(state) } else { self.swatch }
