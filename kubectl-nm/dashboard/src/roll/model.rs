@@ -16,6 +16,7 @@ use nm_core::maintenance::roll::RollRunners;
 use nm_core::terminal::text::{Line, Style, plain};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::RollState;
+use nm_roll::finisher::is_seen;
 use nm_roll::record::{ActionState, RollNode, RollRecord, Step};
 use nm_roll::settings::{NodeAction, RollSettings};
 use nm_roll::view::{Estimate, RollInput, RollView};
@@ -117,7 +118,7 @@ pub(crate) struct RollModel {
     /// In the order of the roll. Nodes that were done before the dashboard opened are not known.
     pub(crate) rows: Vec<RollRow>,
     /// The maintenances that are left, by node.
-    pub(super) maintenances: HashMap<String, Arc<NodeMaintenance>>,
+    pub(crate) maintenances: HashMap<String, Arc<NodeMaintenance>>,
     /// kubectl with the flags for this cluster, for commands to paste.
     pub(crate) kubectl: String,
     /// The node whose causes are shown, and the first line of them.
@@ -372,6 +373,15 @@ impl RollModel {
     pub(crate) fn hindering_gap(&self) -> Option<&LeaderGap> {
         let need = LeaderNeed::of_all(self.maintenances.values().map(AsRef::as_ref));
         self.leader_gap.as_ref().filter(|gap| need.is_hindered_by(gap))
+    }
+
+    /// The node about which another program asks whether the roll continues with it, and who runs that program.
+    pub(crate) fn asked_elsewhere(&self) -> Option<(&str, &str)> {
+        let record = self.shown.as_ref().filter(|_| self.only_shows).map(|shown| &shown.record)?;
+        let goes_on = record.halt.is_none() && !record.paused && record.aborted.is_none();
+        let runner = record.runner.as_ref().filter(|_| goes_on && is_seen(record, self.now))?;
+        let row = self.rows.iter().find(|row| row.progress.step == Step::Confirming && !row.state.has_left());
+        Some((&row?.progress.node, &runner.who))
     }
 
     /// Whether the roll was aborted: it can be neither paused nor continued.

@@ -17,8 +17,14 @@ impl RollModel {
         let facts = self.facts.as_deref().unwrap_or(&known);
         let leadership = self.leader_gap.as_ref().map(|gap| gap.leadership(self.now)).unwrap_or_default();
         let reconcilers = Reconcilers { leadership, ..Reconcilers::default() };
-        let all = all_causes(maintenance, &reconcilers, facts, &self.kubectl, self.now);
-        if all.is_empty() {
+        let mut all = all_causes(maintenance, &reconcilers, facts, &self.kubectl, self.now);
+        if self.asked.as_ref() == Some(node) {
+            lines.push(String::new());
+            lines.push(String::from("The roll waits until you confirm that it continues with this node."));
+            lines.push(String::from("Answer the question below."));
+            // What the drain has done matters for the answer. What the node waits for is said.
+            all.retain(|cause| cause.is_outage);
+        } else if all.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }
         for cause in all {

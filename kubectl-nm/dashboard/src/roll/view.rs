@@ -112,7 +112,7 @@ pub(crate) fn draw(model: &RollModel, frame: &mut Frame) {
     canvas.fade(false);
     draw_footer(model, canvas, footer);
     if let Some((lines, top)) = model.opened_lines() {
-        draw_opened(&lines, top, canvas, area);
+        draw_opened(&lines, top, &question, canvas, area);
     }
     if let Some(top) = model.help {
         draw_help(model, top, canvas, area);
@@ -154,7 +154,7 @@ fn state_word(model: &RollModel, glyphs: &Glyphs) -> (String, Tone) {
     let (word, tone) = match state {
         _ if model.is_stale() => return (data_age(*current_at, model.now), Tone::Alarm),
         _ if record.halt.is_some() => ("HALTED", Tone::Alarm),
-        _ if model.asked.is_some() => ("CONFIRM", Tone::Alarm),
+        _ if model.asked.is_some() || model.asked_elsewhere().is_some() => ("CONFIRM", Tone::Alarm),
         RollState::Done => ("done", Tone::Good),
         RollState::Aborted(_) => ("ABORTED", Tone::Alarm),
         _ if record.aborted.is_some() => ("ABORTED", Tone::Alarm),
@@ -241,6 +241,10 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
                 Tone::Busy,
             )
         }
+        _ if let Some((node, who)) = model.asked_elsewhere() => (
+            format!("{node} waits for a confirmation on the terminal where {who} runs the roll."),
+            Tone::Busy,
+        ),
         (RollState::Waiting(why), _) => (format!("no node is started: {why}"), Tone::Busy),
         _ => match estimate {
             Some(estimate) => (estimate_text(estimate, model.now), Tone::Plain),
@@ -254,9 +258,16 @@ fn state(model: &RollModel, width: u16) -> TonedLines {
     lines
 }
 
-/// The opened node over the whole screen but its last line, which has the keys.
-fn draw_opened(lines: &[String], top: usize, canvas: &mut Canvas<'_>, area: Rect) {
-    let body = Rect { height: area.height.saturating_sub(1), ..area };
+/// The opened node over the whole screen but its last lines, which have the question, if there is one, and the keys.
+fn draw_opened(
+    lines: &[String],
+    top: usize,
+    question: &[(String, Tone)],
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+) {
+    let asked = u16::try_from(question.len()).unwrap_or(u16::MAX);
+    let body = Rect { height: area.height.saturating_sub(asked.saturating_add(1)), ..area };
     let wrapped: TonedLines =
         lines.iter().flat_map(|text| paragraph(text, area.width, Tone::Plain)).collect();
     let top = top.min(wrapped.len().saturating_sub(usize::from(body.height)));
@@ -269,6 +280,11 @@ fn draw_opened(lines: &[String], top: usize, canvas: &mut Canvas<'_>, area: Rect
             canvas.write(line, line.x + 1, text, tone);
         }
     }
+    let below = Rect { y: body.y + body.height, height: asked, ..area };
+    for at in 0..asked {
+        canvas.write(line(below, at), below.x, &blank, Tone::Plain);
+    }
+    canvas.write_lines(below, 1, question);
 }
 
 fn question(model: &RollModel, width: u16) -> TonedLines {

@@ -21,6 +21,7 @@ mod replacements;
 mod replay;
 mod replay_benchmark;
 mod roll;
+mod roll_confirming;
 mod roll_help;
 mod roll_leaving;
 mod roll_opened;
