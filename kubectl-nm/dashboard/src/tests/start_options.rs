@@ -110,6 +110,22 @@ fn options_are_offered_while_they_are_typed_and_completed_by_tab() {
 }
 
 #[test]
+fn the_flags_that_are_offered_leave_the_plan_in_sight() {
+    for (width, height) in [(80, 24), (120, 24)] {
+        let mut model = fleet(sized(width, height));
+        let effects = type_in(&mut model, "nworker-05");
+        send(&mut model, Message::Planned { request: request(&effects), plan: made() });
+        press(&mut model, KeyCode::Tab);
+        press(&mut model, KeyCode::Tab);
+        let shown = text(&model);
+        let seen =
+            ["  worker-05", "blocked shop/cart-0", "emptyDir data: web/cache-0", "no capacity for db/pg-1"];
+        assert!(seen.iter().all(|part| shown.contains(part)), "{shown}");
+        assert!(shown.contains("--suspend") && shown.contains("[PgDn] 1-"), "{shown}");
+    }
+}
+
+#[test]
 fn wrong_options_start_nothing_and_enter_leads_to_them() {
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");

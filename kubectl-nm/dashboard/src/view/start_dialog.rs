@@ -4,7 +4,7 @@ use nm_core::terminal::text::{Line, Style};
 
 use crate::config::action_table::Action;
 use crate::model::Model;
-use crate::model::dialogs::start_options::{is_flag_next, offered};
+use crate::model::dialogs::start_options::offered;
 use crate::model::dialogs::start_plan::StartPlan;
 use crate::model::dialogs::start_preview::StartPreview;
 use crate::model::dialogs::{StartDialog, StartField};
@@ -80,13 +80,6 @@ fn body(
     );
     lines
         .extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
-    // Once a flag is complete, what it does matters more than what else there is.
-    let (offered, offered_later) = match dialog.focus {
-        StartField::Options if is_flag_next(dialog.options.text()) => (Some(options(dialog)), None),
-        StartField::Options => (None, Some(options(dialog))),
-        _ => (None, None),
-    };
-    lines.extend(offered.into_iter().flatten());
     // All names may need many lines, and what follows matters more.
     let (first, all) = names(plan, width, (rows / 3).max(1));
     lines.extend(first);
@@ -105,7 +98,10 @@ fn body(
         let command = plan.command(dialog.reason.text(), dialog.options.text(), &model.options.kubectl);
         lines.extend(command.map(|command| sentence(&command, Tone::Quiet)));
     }
-    lines.extend(offered_later.into_iter().flatten());
+    // What happens matters more than which other flags there are. While one is incomplete, there is no plan.
+    if dialog.focus == StartField::Options {
+        lines.extend(options(dialog));
+    }
     lines.extend(all);
     lines
 }

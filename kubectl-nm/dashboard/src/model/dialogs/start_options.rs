@@ -67,14 +67,6 @@ pub(crate) fn offered(text: &str) -> Vec<OfferedOption> {
     fitting.map(OfferedOption::from).collect()
 }
 
-/// Whether nothing is typed, or the last word is a flag that is not complete.
-pub(crate) fn is_flag_next(text: &str) -> bool {
-    match incomplete_flag(text) {
-        None => text.trim().is_empty(),
-        Some(word) => !StartOptions::command().get_arguments().any(|arg| long(arg) == Some(word)),
-    }
-}
-
 /// What is missing at the end of the last word, as far as only one continuation is possible.
 pub(crate) fn completion(text: &str) -> Option<String> {
     let word = incomplete_flag(text)?;
@@ -125,21 +117,6 @@ fn incomplete_flag(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flag_is_next_until_it_is_complete() {
-        for (text, is_next) in [
-            ("", true),
-            ("--", true),
-            ("--s", true),
-            ("--timeout 10m --d", true),
-            ("--surge", false),
-            ("--delete-after=14s", false),
-            ("--delete-after 14s", false),
-        ] {
-            assert_eq!(is_flag_next(text), is_next, "{text}");
-        }
-    }
 
     #[test]
     fn options_are_those_of_start() {
