@@ -12,11 +12,10 @@ use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::lasting_outages::{KnownOutages, SeenOutages};
 use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::roll::RollRunners;
-use nm_core::terminal::text::Line;
 use nm_shared::NodeMaintenance;
 
 use crate::model::dialogs::pod_dialog::{PodAction, PodFacts, PodTarget, in_words};
-use crate::model::dialogs::start_preview::PlanRequest;
+use crate::model::dialogs::start_preview::{DrainPlan, PlanRequest};
 use crate::model::panes::output::OutputChange;
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::node_pod::NodePod;
@@ -61,7 +60,7 @@ pub(crate) enum Message {
     /// The plan of what was typed in the start dialog.
     Planned {
         request: PlanRequest,
-        plan: Vec<Line>,
+        plan: DrainPlan,
     },
     /// What is known of the pod that a dialog is about.
     PodFacts {
@@ -144,6 +143,8 @@ pub(crate) enum Effect {
     ReadOutages(Vec<KnownOutages>),
     /// Make the plan of the start dialog, a moment after the last such request.
     Plan(PlanRequest),
+    /// Make it at once, within the time for which `start` waits.
+    CheckPlan(PlanRequest),
     /// The plan is not needed any more.
     CancelPlan,
     /// Restart every watch now, and redraw the whole screen.

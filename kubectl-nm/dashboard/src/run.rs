@@ -350,6 +350,9 @@ impl Dashboard<'_> {
             Effect::Plan(request) => {
                 self.plans.run(start_plans::make(self.cluster.clone(), request, self.to.clone()));
             }
+            Effect::CheckPlan(request) => {
+                self.plans.run(start_plans::check(self.cluster.clone(), request, self.to.clone()));
+            }
             Effect::CancelPlan => self.plans.end(),
             // A second safeguard: `update` returns none in read-only mode.
             Effect::Send { .. } if self.model.options.readonly => {}

@@ -14,7 +14,7 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of, parse};
 use serde_json::json;
 
-use crate::dashboard::setup::{Blocked, program_in_path, quit};
+use crate::dashboard::setup::{Blocked, confirm_plan, program_in_path, quit};
 
 /// Whether logs of a node's pods can be read. The node of a cluster for tests may have no kubelet.
 async fn has_kubelet(cluster: &Cluster, node: &str) -> bool {
@@ -219,7 +219,11 @@ async fn marked_maintenances_are_paused_and_resumed_together() {
         terminal.press("g  p");
         terminal.until_shown(title).await;
         terminal.press("2");
-        terminal.press(ENTER);
+        if suspended {
+            terminal.press(ENTER);
+        } else {
+            confirm_plan(&terminal).await;
+        }
         for node in &nodes[..2] {
             let is_as_asked = |found: Option<&nm_shared::NodeMaintenance>| {
                 found.is_some_and(|it| it.spec.suspend == suspended)

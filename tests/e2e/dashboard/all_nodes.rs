@@ -14,7 +14,7 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::pods_on;
 use serde_json::{Value, json};
 
-use crate::dashboard::setup::quit;
+use crate::dashboard::setup::{confirm_plan, quit};
 
 /// The row of a node on the screen.
 fn row(screen: &vt100::Screen, node: &str) -> String {
@@ -69,7 +69,7 @@ async fn all_nodes_are_shown_with_who_cordoned_them_and_maintenances_start_from_
     terminal.until_shown("1 of ").await;
     terminal.press("n");
     terminal.until_shown("start 1 node").await;
-    terminal.press(ENTER);
+    confirm_plan(&terminal).await;
     until_cordoned(&cluster, ours).await;
     until_row(&terminal, ours, &["maintenance"]).await;
 

@@ -19,6 +19,8 @@ use nm_tests::wait::{TEST_TIMEOUT, wait_until};
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 
+use crate::dashboard::setup::confirm_plan;
+
 /// What makes the dashboard exit.
 type Exit = fn(&Terminal);
 
@@ -34,7 +36,11 @@ async fn a_node_is_drained_and_returned_to_service_by_keys() {
 
     terminal.press("n");
     terminal.press(&node);
-    terminal.until_shown(&node).await;
+    // Before the plan is made.
+    terminal.press(ENTER);
+    let screen = terminal.until_shown("[Enter] start anyway").await;
+    assert!(screen.contains("never leaves: "), "{screen}");
+    assert!(cluster.maintenances().get_opt(&node).await.unwrap().is_none(), "it is harmed, and not started");
     terminal.press(ENTER);
     terminal.until_shown("Blocked").await;
     terminal.press(ENTER);
@@ -265,7 +271,7 @@ async fn a_start_that_is_refused_after_the_dashboard_was_left_is_still_reported(
     terminal.press("n");
     terminal.press(node);
     terminal.until_shown("start 1 node").await;
-    terminal.press(ENTER);
+    confirm_plan(&terminal).await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 1);
     let screen = terminal.until_shown("may not create nodemaintenances").await;

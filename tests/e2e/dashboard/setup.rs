@@ -9,6 +9,7 @@ use nm_tests::maintenance::{start, until_blocked};
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
+use nm_tests::terminal::keys::ENTER;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 
@@ -54,6 +55,16 @@ pub(super) async fn quit(mut terminal: Terminal) -> Terminal {
     assert_eq!(terminal.exit_code().await, 0);
     assert_eq!(terminal.unrestored_modes(), Vec::<String>::new());
     terminal
+}
+
+/// Presses Enter in a dialog once its plan is there, whatever the plan says.
+pub(super) async fn confirm_plan(terminal: &Terminal) {
+    let is_made = |screen: &vt100::Screen| {
+        let screen = screen.contents();
+        screen.contains("Plan: ") && !screen.contains("Plan: reading")
+    };
+    terminal.until("the plan", is_made).await;
+    terminal.press(ENTER);
 }
 
 /// A dashboard in a terminal of so many rows and columns.

@@ -8,7 +8,7 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of, pinned_to};
 use serde_json::{Value, json};
 
-use crate::dashboard::setup::{dashboard, quit};
+use crate::dashboard::setup::{confirm_plan, dashboard, quit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plan_is_shown_as_options_are_typed_and_the_maintenance_has_them() {
@@ -82,7 +82,7 @@ async fn planned_nodes_wait_to_be_resumed() {
     terminal.until_shown("1 of 2 nodes").await;
     terminal.press("p");
     terminal.until_shown("resume 1 maintenance").await;
-    terminal.press(ENTER);
+    confirm_plan(&terminal).await;
     wait_until(&cluster.maintenances(), second, "resumed", |found| found.is_some_and(|it| !it.spec.suspend))
         .await;
     terminal.until("it is drained", |screen| row(screen, &begins, "Drained")).await;

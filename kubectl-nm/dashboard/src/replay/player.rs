@@ -293,6 +293,7 @@ impl Player {
             | Effect::CancelPlan
             | Effect::StopReading => None,
             Effect::Plan(_)
+            | Effect::CheckPlan(_)
             | Effect::LookUp { .. }
             | Effect::Read { .. }
             | Effect::Reconnect

@@ -11,7 +11,7 @@ use nm_shared::NodeMaintenance;
 use serde_json::json;
 
 use crate::message::{Effect, Message};
-use crate::model::dialogs::start_preview::PlanRequest;
+use crate::model::dialogs::start_preview::{DrainPlan, PlanRequest};
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{WatchKind, WatchState};
@@ -201,7 +201,8 @@ fn the_resume_dialog_of_a_planned_node_shows_what_its_drain_harms() {
     press(&mut model, KeyCode::Char('p'));
     let again = KeyEvent::new(KeyCode::Char('p'), KeyModifiers::CONTROL);
     assert_eq!(send(&mut model, Message::Input(Event::Key(again))), [Effect::Plan(request.clone())]);
-    let plan = vec![Line::new("The drain would do harm."), Line::new("never leaves: shop/solo-0")];
+    let lines = vec![Line::new("The drain would do harm."), Line::new("never leaves: shop/solo-0")];
+    let plan = DrainPlan { lines, is_harmless: false };
     send(&mut model, Message::Planned { request, plan });
     assert_eq!(count(&model, "never leaves: shop/solo-0"), 1, "{}", text(&model));
     assert_eq!(press(&mut model, KeyCode::Esc), []);

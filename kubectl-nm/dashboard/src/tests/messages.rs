@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_core::client::watch_stream::WatchChange;
 use nm_shared::BlockedPod;
@@ -10,7 +9,7 @@ use nm_shared::BlockedPod;
 use crate::message::{CommandError, Message};
 use crate::model::{Model, Options};
 use crate::tests::painted::text;
-use crate::tests::scenes::{fleet, node, now, options, press, send, type_in, worker_07};
+use crate::tests::scenes::{confirm, fleet, node, now, options, send, type_in, worker_07};
 
 /// The last line of the screen.
 fn last_line(model: &Model) -> String {
@@ -26,7 +25,7 @@ fn messages_and_requests_are_shown_above_the_keys() {
     for size in [(80, 24), (200, 60), (80, 10)] {
         let mut model = fleet(Options { size, ..options() });
         type_in(&mut model, "nworker-05");
-        press(&mut model, KeyCode::Enter);
+        confirm(&mut model);
         assert!(text(&model).contains("starting worker-05 ..."), "{}", text(&model));
         assert!(last_line(&model).contains("[q]"), "{}", text(&model));
         fail(&mut model);

@@ -31,6 +31,7 @@ mod screens;
 mod screenshots;
 mod selection;
 mod start_and_stop;
+mod start_checks;
 mod start_options;
 mod tree_benchmark;
 mod waits;

@@ -20,7 +20,7 @@ use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::watch_state::{PodCountError, WatchKind, WatchState};
 use crate::tests::painted::{painted, text};
 use crate::tests::scenes::{
-    ago, all_nodes, empty, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+    ago, all_nodes, confirm, empty, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
     whole_nodes, worker_07,
 };
 
@@ -162,7 +162,7 @@ fn marked_nodes_are_started_stopped_and_opened_from_there() {
     type_in(&mut model, " ");
     assert!(text(&model).contains("2 marked"), "{}", text(&model));
     type_in(&mut model, "n");
-    let effects = press(&mut model, KeyCode::Enter);
+    let effects = confirm(&mut model);
     let [Effect::Send { request: ClusterRequest::Start(objects), .. }] = &effects[..] else {
         panic!("{effects:?}")
     };

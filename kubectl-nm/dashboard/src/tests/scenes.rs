@@ -19,6 +19,7 @@ use crate::config::config_file::Config;
 use crate::message::Effect;
 use crate::message::Message;
 use crate::model::Model;
+use crate::model::dialogs::start_preview::DrainPlan;
 use crate::model::{Options, RecordingMode};
 use crate::objects::node_metadata::{NodeDetails, NodeMetadata, NodeReadiness};
 use crate::objects::node_pod::NodePod;
@@ -323,6 +324,14 @@ pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
 pub(crate) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
     let modifiers = KeyModifiers::NONE;
     send(model, Message::Input(Input::Key(KeyEvent::new(code, modifiers))))
+}
+
+/// Presses Enter, and answers that what is confirmed harms nothing if that is not known yet.
+pub(super) fn confirm(model: &mut Model) -> Vec<Effect> {
+    let effects = press(model, KeyCode::Enter);
+    let [Effect::CheckPlan(request)] = &effects[..] else { return effects };
+    let plan = DrainPlan { is_harmless: true, ..DrainPlan::default() };
+    send(model, Message::Planned { request: request.clone(), plan })
 }
 
 /// Types a text.

@@ -16,7 +16,9 @@ use crate::model::Options;
 use crate::model::dialogs::start_preview::PlanRequest;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
-use crate::tests::scenes::{fleet, maintenance, node, now, options, press, send, set_watch, type_in};
+use crate::tests::scenes::{
+    confirm, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+};
 
 /// The names and uids of the maintenances to delete.
 fn stopped(effects: &[Effect]) -> Vec<(String, String)> {
@@ -262,7 +264,7 @@ fn enter_starts_one_maintenance_with_a_reason() {
     type_in(&mut model, "nworker-05");
     press(&mut model, KeyCode::Tab);
     type_in(&mut model, "new kernel");
-    let effects = press(&mut model, KeyCode::Enter);
+    let effects = confirm(&mut model);
     assert_eq!(started(&effects), [("worker-05".to_owned(), Some("new kernel".to_owned()))]);
     assert!(model.dialog.is_none());
 }
@@ -274,7 +276,7 @@ fn several_maintenances_are_started_only_after_typing_their_number() {
     send(&mut model, Message::Input(Event::Paste("worker-05 worker-06\nworker-07".into())));
     assert_eq!(press(&mut model, KeyCode::Enter), []);
     assert_eq!(type_in(&mut model, "2"), []);
-    let effects = press(&mut model, KeyCode::Enter);
+    let effects = confirm(&mut model);
     assert_eq!(started(&effects), [("worker-05".to_owned(), None), ("worker-06".to_owned(), None)]);
 }
 
@@ -297,7 +299,7 @@ fn the_start_dialog_is_filled_with_idle_nodes() {
     let mut model = fleet(Options { nodes: vec!["worker-05".into()], ..options() });
     let request = PlanRequest { nodes: vec!["worker-05".into()], drain: None };
     assert_eq!(type_in(&mut model, "n"), [Effect::Plan(request)]);
-    assert_eq!(started(&press(&mut model, KeyCode::Enter)), [("worker-05".to_owned(), None)]);
+    assert_eq!(started(&confirm(&mut model)), [("worker-05".to_owned(), None)]);
 }
 
 #[test]
@@ -404,7 +406,7 @@ fn pasted_line_breaks_separate_names() {
 fn a_pending_request_is_shown_until_it_is_answered() {
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
-    press(&mut model, KeyCode::Enter);
+    confirm(&mut model);
     assert!(text(&model).contains("starting worker-05 ..."), "{}", text(&model));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
     assert!(text(&model).contains("starting worker-05 ..."), "until it is answered");

@@ -9,7 +9,7 @@ use nm_core::terminal::text::{Line, Style};
 
 use crate::config::appearance::{Appearance, ThemeName};
 use crate::message::{ClusterRequest, Effect, Message};
-use crate::model::dialogs::start_preview::PlanRequest;
+use crate::model::dialogs::start_preview::{DrainPlan, PlanRequest};
 use crate::model::{Model, Options};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::watch_state::{WatchKind, WatchState};
@@ -41,8 +41,8 @@ fn request(effects: &[Effect]) -> PlanRequest {
     last.unwrap_or_else(|| panic!("{effects:?}"))
 }
 
-fn made() -> Vec<Line> {
-    vec![
+fn made() -> DrainPlan {
+    let lines = vec![
         Line::default().with(Style::Bad, "The drain would be blocked."),
         Line::new("1 node, 26 pods: 1 blocked, 23 evicted, 2 staying"),
         Line::default().with(Style::Bad, "blocked ").and("shop/cart-0: budget shop/cart allows no evictions"),
@@ -51,7 +51,8 @@ fn made() -> Vec<Line> {
             "capacity for 23 of 24 pods on 49 other nodes, estimated from requests, taints, selectors and volumes",
         ),
         Line::default().with(Style::Bad, "no capacity").and(" for db/pg-1 (49 other nodes: 49 cpu)"),
-    ]
+    ];
+    DrainPlan { lines, is_harmless: false }
 }
 
 /// The dialog with options and a plan.

@@ -9,7 +9,7 @@ use nm_shared::NodeMaintenance;
 use crate::config::action_table::Action;
 use crate::layout::is_small;
 use crate::message::{ClusterRequest, Effect};
-use crate::model::dialogs::start_preview::StartPreview;
+use crate::model::dialogs::start_preview::{DrainPlan, PlanRequest, StartPreview};
 use crate::model::dialogs::{Dialog, PauseDialog, StartDialog, StopDialog, is_confirmed};
 use crate::model::text_field::Field;
 use crate::model::{Model, Page};
@@ -89,8 +89,19 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     }
 }
 
+/// Takes the plan of what a dialog begins, and begins what was confirmed before the plan was there and harms nothing.
+pub(super) fn planned(model: &mut Model, request: PlanRequest, plan: DrainPlan) -> Option<Effect> {
+    let begins = model.dialog.as_mut()?.preview()?.take(request, plan);
+    // What was typed may select other nodes by now, so it is read again as for a new key.
+    if begins { press(model, KeyEvent::from(KeyCode::Enter)) } else { None }
+}
+
 pub(super) fn paste(model: &mut Model, text: &str) -> Option<Effect> {
-    model.dialog.as_mut()?.field()?.add(text);
+    let dialog = model.dialog.as_mut()?;
+    dialog.field()?.add(text);
+    if let Some(preview) = dialog.preview() {
+        preview.hold();
+    }
     match model.dialog.take() {
         Some(Dialog::Start(dialog)) => start_dialog::show(model, *dialog),
         other => {
@@ -143,6 +154,11 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
             dialog.request().map(|request| requests::plan(dialog.preview.make(request)))
         }
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            if let Some(request) = dialog.request().filter(|wanted| !dialog.preview.is_made_for(wanted)) {
+                let step = dialog.preview.check(request);
+                model.dialog = Some(Dialog::Pause(dialog));
+                return step.map(requests::plan);
+            }
             model.marked_mut().clear();
             let verb = if dialog.pause { "pausing" } else { "resuming" };
             let words = match dialog.targets.as_slice() {
@@ -153,6 +169,7 @@ fn pause(model: &mut Model, mut dialog: PauseDialog, key: KeyEvent) -> Option<Ef
             return Some(requests::send(model, words, request));
         }
         _ => {
+            dialog.preview.hold();
             dialog.count.press(key);
             // Its nodes may be known by now.
             let step = dialog.preview.follow(dialog.request(), model.node_count());

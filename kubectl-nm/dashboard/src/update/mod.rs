@@ -78,11 +78,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
         }
         Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
         Message::Nodes(change) => cluster::nodes(model, &change),
-        Message::Planned { request, plan } => {
-            if let Some(preview) = model.dialog.as_mut().and_then(Dialog::preview) {
-                preview.take(request, plan);
-            }
-        }
+        Message::Planned { request, plan } => return dialogs::planned(model, request, plan),
         Message::PodFacts { action, target, result } => {
             pod_actions::answer(model, action, &target, result);
         }

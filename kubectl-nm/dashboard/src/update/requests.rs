@@ -13,6 +13,7 @@ pub(super) fn send(model: &mut Model, words: String, request: ClusterRequest) ->
 pub(super) fn plan(step: PreviewStep) -> Effect {
     match step {
         PreviewStep::Make(request) => Effect::Plan(request),
+        PreviewStep::Check(request) => Effect::CheckPlan(request),
         PreviewStep::Cancel => Effect::CancelPlan,
     }
 }

@@ -24,7 +24,7 @@ use crate::objects::node_metadata::NodeReadiness;
 use crate::view::action_dialogs::{pod_lines, pod_title};
 use crate::view::canvas::{Canvas, line};
 use crate::view::dialog_lines::{DialogLine, LinePriority, age_of_nodes, fit_lines, listed, page_of};
-use crate::view::start_dialog::{StartLines, preview, start_lines};
+use crate::view::start_dialog::{StartLines, enter, preview, start_lines};
 use crate::view::theme::{Glyphs, Tone};
 use crate::wrapping::wrap;
 
@@ -153,7 +153,7 @@ fn pause_lines(
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = is_confirmed(&dialog.count, count);
-    let enter = if ready { format!("[Enter] {verb}  ") } else { String::new() };
+    let enter = if ready { enter(verb, &dialog.preview) } else { String::new() };
     lines.push(DialogLine::new(format!("{enter}[Esc] cancel"), Tone::Quiet, LinePriority::Required));
     lines
 }

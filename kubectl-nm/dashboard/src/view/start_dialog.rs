@@ -49,7 +49,9 @@ pub(super) fn start_lines(
         foot.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
     }
     let ready = plan.is_confirmed(&dialog.count);
-    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { "[Enter] start  " } else { "" });
+    let enter =
+        if plan.is_suspended { String::from("[Enter] start  ") } else { enter("start", &dialog.preview) };
+    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { enter.as_str() } else { "" });
     foot.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     let left = rows.saturating_sub(fields.len() + foot.len());
     let body = body(model, dialog, plan, (width, left));
@@ -181,16 +183,26 @@ pub(super) fn preview(model: &Model, preview: &StartPreview) -> Vec<DialogLine> 
             };
             vec![sentence(&format!("[Ctrl-P] previews the drain{why_not_yet}"), Tone::Quiet)]
         }
-        StartPreview::Pending(_) => {
+        StartPreview::Pending(_) | StartPreview::Checking(_) => {
             vec![DialogLine::blank(), sentence("Plan: reading the cluster ...", Tone::Busy)]
         }
         StartPreview::Made(_, made) => {
+            let made = &made.lines;
             let first = made.first().map(|verdict| (format!("Plan: {verdict}"), tone(verdict)));
             let others = made.iter().skip(1).map(|line| (line.to_string(), tone(line)));
             let lines = first.into_iter().chain(others).map(|(text, tone)| sentence(&text, tone));
             std::iter::once(DialogLine::blank()).chain(lines).collect()
         }
     }
+}
+
+/// What Enter does once everything is confirmed: it does this, it does this although something is harmed, or it has been pressed
+/// and waits for the plan.
+pub(super) fn enter(verb: &str, preview: &StartPreview) -> String {
+    if preview.is_checking() {
+        return String::from("checking what it would harm ...  ");
+    }
+    format!("[Enter] {verb}{}  ", if preview.warns() { " anyway" } else { "" })
 }
 
 fn tone(line: &Line) -> Tone {
