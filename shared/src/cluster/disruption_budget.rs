@@ -258,7 +258,8 @@ impl Budget {
         BudgetRefusal { message: self.sentence(), budget: Some(self.facts()) }
     }
 
-    /// The API server's sentence (`pkg/registry/core/pod/storage/eviction.go` in kubernetes).
+    /// The API server's sentence (`pkg/registry/core/pod/storage/eviction.go` in kubernetes). Of a budget that could never be
+    /// counted, which it says is still being processed, the reason is given at once.
     fn sentence(&self) -> String {
         let (status, name) = (&self.status, &self.version.key.name);
         if self.unprocessed {

@@ -4,7 +4,7 @@
 //! not costs one refusal. A budget that seems exhausted is asked anyway from time to time
 //! (`crate::decide::eviction_queue`), so nothing waits forever because of an outdated one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -96,6 +96,10 @@ pub struct RemainingBudget {
     asked: Option<SteadyTime>,
     /// How many of its pods are stuck, for each reason.
     stuck: BTreeMap<Stuck, usize>,
+    /// Those of them that no drain evicts.
+    stuck_elsewhere: BTreeMap<Stuck, usize>,
+    /// The uids of the others.
+    stuck_pods: BTreeSet<Box<str>>,
     motion: BudgetMotion,
 }
 
@@ -117,7 +121,16 @@ impl RemainingBudget {
             never: budget.is_unsatisfiable(),
             ..BudgetMotion::default()
         };
-        Self { allowed, answer: answer.cloned(), asked, stuck: BTreeMap::new(), motion, budget }
+        Self {
+            allowed,
+            answer: answer.cloned(),
+            asked,
+            stuck: BTreeMap::new(),
+            stuck_elsewhere: BTreeMap::new(),
+            stuck_pods: BTreeSet::new(),
+            motion,
+            budget,
+        }
     }
 
     /// Its numbers are as they are since it was `seen`, and `have_changed` then. The pods whose evictions it allowed may take
@@ -128,23 +141,24 @@ impl RemainingBudget {
         self
     }
 
-    fn add_stuck(&mut self, why: Stuck) {
-        *self.stuck.entry(why).or_default() += 1;
-    }
-
-    /// Why it allows no eviction of a pod before others are Ready that are stuck; none if enough others are. One that is Ready
-    /// itself leaves only if another one could be spared.
-    fn lacks(&self, is_ready: bool) -> Option<Stuck> {
-        let mut lacking = usize::from(is_ready);
-        let of_all = self.stuck.iter().find(|(_, count)| {
-            lacking += **count;
-            self.budget.is_unsatisfiable_without(lacking)
-        });
-        of_all.map(|(why, _)| *why)
+    /// Why it allows no eviction of a pod before others are Ready that are stuck; none if enough others are. Those that the drain
+    /// evicts may be Ready elsewhere, if enough others are for that. A pod that is not stuck itself leaves only if it can be spared,
+    /// too.
+    fn lacks(&self, pod: &DrainPod) -> Option<Stuck> {
+        let first_of = |stuck: &BTreeMap<Stuck, usize>, besides: usize| {
+            let mut lacking = besides;
+            let too_many = stuck.iter().find(|(_, count)| {
+                lacking += **count;
+                self.budget.is_unsatisfiable_without(lacking)
+            });
+            too_many.map(|(why, _)| *why)
+        };
+        let is_stuck = self.stuck_pods.contains(pod::uid(pod));
+        first_of(&self.stuck, 0).or_else(|| first_of(&self.stuck_elsewhere, 1).filter(|_| !is_stuck))
     }
 
     fn block(&self, pod: &DrainPod) -> BudgetBlock {
-        let motion = BudgetMotion { lacks_stuck: self.lacks(pod::is_ready(pod)).is_some(), ..self.motion };
+        let motion = BudgetMotion { lacks_stuck: self.lacks(pod).is_some(), ..self.motion };
         BudgetBlock {
             budget: self.budget.version().key.clone(),
             refusal: self.refusal(),
@@ -318,18 +332,24 @@ impl Budgets {
         }
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let guards = near.filter(|left| left.budget.guards(pod) && !left.budget.ignores(pod));
-        guards.for_each(|left| left.add_stuck(why));
+        for left in guards {
+            *left.stuck.entry(why).or_default() += 1;
+            left.stuck_pods.insert(pod.uid.clone());
+        }
     }
 
     /// The same of a pod that the drain does not evict.
     pub fn note_stuck_elsewhere(&mut self, pod: &DrainPod, why: Stuck) {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
-        near.filter(|left| left.budget.guards(pod)).for_each(|left| left.add_stuck(why));
+        for left in near.filter(|left| left.budget.guards(pod)) {
+            *left.stuck.entry(why).or_default() += 1;
+            *left.stuck_elsewhere.entry(why).or_default() += 1;
+        }
     }
 
-    /// Why the budget allows no eviction of a pod that is Ready, or not, before others are Ready that are stuck.
-    pub fn lacks(&self, budget: &BudgetKey, is_ready: bool) -> Option<Stuck> {
-        self.find(budget)?.lacks(is_ready)
+    /// Why the budget allows no eviction of a pod before others are Ready that are stuck.
+    pub fn lacks(&self, budget: &BudgetKey, pod: &DrainPod) -> Option<Stuck> {
+        self.find(budget)?.lacks(pod)
     }
 
     /// Notes that the node of `pod` is Ready since then, so that the pod may become Ready if it is not.

@@ -179,3 +179,27 @@ fn an_exhausted_budget_ignores_pods_whose_eviction_is_no_disruption() {
     }
     assert!(!is_free(&mut budgets, &pod("shop", "cart")));
 }
+
+#[test]
+fn a_pod_that_is_not_stuck_leaves_only_if_it_can_be_spared_besides_those_that_stay_stuck() {
+    let named = |name: &str, is_ready: bool| {
+        let ready = if is_ready { "True" } else { "False" };
+        let pod = json!({"metadata": {"namespace": "shop", "name": name, "uid": name, "labels": {"app": "cart"}},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        serde_json::from_value::<DrainPod>(pod).unwrap()
+    };
+    let [ready, starts, fails] = [named("a", true), named("b", false), named("c", false)];
+    let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
+    let lacks = |budgets: &Budgets| [&ready, &starts, &fails].map(|pod| budgets.lacks(&key, pod));
+    let why = Stuck::Crashing;
+    let mut elsewhere = carts(0);
+    elsewhere.note_stuck_elsewhere(&named("z", false), why);
+    assert_eq!(lacks(&elsewhere), [Some(why); 3], "two of three are needed, and one stays stuck");
+    let mut planned = carts(0);
+    planned.note_stuck(&fails, why);
+    assert_eq!(lacks(&planned), [None; 3], "once it has been evicted, it may become Ready elsewhere");
+    let mut both = carts(0);
+    both.note_stuck_elsewhere(&named("z", false), why);
+    both.note_stuck(&fails, why);
+    assert_eq!(lacks(&both), [Some(why); 3], "not even the one that fails may leave");
+}

@@ -21,7 +21,7 @@ use crate::cluster::pod::{self, DrainPod};
 /// Another process may have evicted the pods that were replaced this long before.
 const TAKEOVER: SignedDuration = SignedDuration::from_secs(60);
 
-/// If each pod of an owner has returned this often on average, none of them is evicted again.
+/// If the pods of an owner have returned for this time on average, none of them is evicted again.
 const MAX_RETURNS: u32 = 3;
 
 /// The pods on a cordoned node that have returned, by uid.

@@ -274,9 +274,10 @@ impl DrainPreview {
             guard.pods += 1;
             guard.now += usize::from(block.is_none());
             opinions.extend(block.map(|mut block| {
-                guard.lacks = guard.lacks.or_else(|| budgets.lacks(&budget, pod::is_ready(pod)));
+                let lacks = budgets.lacks(&budget, pod);
+                guard.lacks = guard.lacks.or(lacks);
                 let never = block.motion.is_some_and(|motion| motion.never);
-                let lacks = guard.lacks.map(|why| lacks_words(why, never));
+                let lacks = lacks.map(|why| lacks_words(why, never));
                 block.refusal.message.push_str(lacks.unwrap_or_default());
                 (pod::uid(pod), block)
             }));

@@ -61,7 +61,7 @@ pub struct ClusterFacts {
     /// The Jobs of the rolls in the cluster that nobody runs, by the names of the rolls.
     pub roll_jobs: BTreeMap<String, RollJob>,
     /// The pods that replace others first and are not Ready yet, those that they replace, those that keep returning, and those that
-    /// their emptyDir data keeps, as far as they were read; none if one does not exist any more.
+    /// their emptyDir data or a missing controller keeps, as far as they were read; none if one does not exist any more.
     pub replacements: BTreeMap<PodReference, Result<Option<ReadPod>, Unseen>>,
     /// The pods that drains leave to terminate on their own without a time limit, as far as they could be read.
     pub awaited: BTreeMap<PodReference, ReadPod>,
@@ -400,8 +400,10 @@ pub struct FactsToRead {
     pub nodes: BTreeSet<String>,
     /// The pods that replace others first and are not Ready yet, those that they replace, and those that keep returning.
     pub replacements: BTreeSet<PodReference>,
-    /// The pods that their emptyDir data, or a missing controller, keeps.
+    /// The pods that their emptyDir data keeps.
     pub kept: BTreeSet<PodReference>,
+    /// The pods without a controller that stay because nothing would replace them.
+    pub bare: BTreeSet<PodReference>,
     /// Whether it matters which nodes can take some of these pods: they keep returning, or their data keeps them.
     pub has_unplaced: bool,
     /// The pods that drains leave to terminate on their own without a time limit.
@@ -430,7 +432,8 @@ impl FactsToRead {
             for pod in &status.blocked_pods {
                 let read = match pod.reason {
                     BlockReason::KeepsReturning => Some(&mut facts.replacements),
-                    BlockReason::LocalStorage | BlockReason::Unmanaged => Some(&mut facts.kept),
+                    BlockReason::LocalStorage => Some(&mut facts.kept),
+                    BlockReason::Unmanaged => Some(&mut facts.bare),
                     _ => None,
                 };
                 facts.has_unplaced |= read.is_some() && pod.reason != BlockReason::Unmanaged;
@@ -479,6 +482,8 @@ impl FactsToRead {
         self.budgets.is_empty()
             && self.nodes.is_empty()
             && self.replacements.is_empty()
+            && self.kept.is_empty()
+            && self.bare.is_empty()
             && self.awaited.is_empty()
             && self.rollouts.is_empty()
             && self.denied.is_empty()

@@ -12,7 +12,7 @@ use crate::client::pod_problem::{container_statuses, is_restarted_forever};
 use crate::explain::cause::{Cause, few, few_of};
 use crate::explain::cause_wording::tell_counted;
 use crate::explain::cluster_facts::{ClusterFacts, ReadPod};
-use crate::explain::first_cause::{Subject, stuck_replacements};
+use crate::explain::first_cause::{ChainEnd, FirstCause, Subject, stuck_replacements};
 use crate::explain::obstacle::Obstacle;
 use crate::explain::owner::{OwnerKind, job_of};
 use crate::explain::remedy::patch_drain;
@@ -148,6 +148,8 @@ fn not_running(
     let read: Vec<&ReadPod> = pods.iter().filter_map(|pod| facts.awaited.get(&pod.reference())).collect();
     let ends = stuck_replacements(read.iter().map(|read| (&read.pod, read.warnings.as_slice())), facts, now);
     let completing = WaitReason::Completing.as_str();
+    // What a pod of a silent node does is not known.
+    let is_known = |end: &ChainEnd| !matches!(end.cause, FirstCause::OtherPods(Obstacle::SilentNode(_)));
     let cause = |end| {
         let (told, left_out) = tell_counted(&end, maintenance, facts, kubectl, now);
         let is_of = |pod: &Pod| end.subjects.iter().any(|subject| subject.pod == reference_in(&pod.metadata));
@@ -173,7 +175,7 @@ fn not_running(
             ..about(&waiting)
         }
     };
-    ends.into_iter().map(cause).collect()
+    ends.into_iter().filter(is_known).map(cause).collect()
 }
 
 /// What is lost if pods that do not run are deleted, and what becomes of them.

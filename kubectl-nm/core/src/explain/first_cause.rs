@@ -391,7 +391,10 @@ fn of_pod(
     excluded: &BTreeSet<String>,
     facts: &ClusterFacts,
 ) -> (FirstCause, Option<Unseen>) {
-    let obstacle = unready.obstacle.clone();
+    let obstacle = match (&unready.obstacle, node_of(unready.pod)) {
+        (Obstacle::Terminating, Some(node)) if facts.is_silent(node) => Obstacle::NeverEnds(node.to_owned()),
+        (obstacle, _) => obstacle.clone(),
+    };
     if unready.is_kept {
         return (FirstCause::ItsOwnPods(obstacle), None);
     }
@@ -465,15 +468,11 @@ pub(super) fn are_counted_later(subjects: &[Subject]) -> bool {
     !subjects.is_empty() && subjects.iter().all(|subject| subject.is_counted_later)
 }
 
-/// What keeps a pod from being Ready. On a node that does not report, none starts or terminates.
+/// What keeps a pod from being Ready. On a node that does not report, none starts.
 fn obstacle(pod: &Pod, warnings: &[PodWarning], facts: &ClusterFacts, now: Timestamp) -> Option<Obstacle> {
     let seen = Obstacle::of(pod, warnings, now)?;
-    let silent = node_of(pod).filter(|_| seen.passes()).filter(|node| facts.is_silent(node));
-    Some(match silent.map(str::to_owned) {
-        None => seen,
-        Some(node) if seen == Obstacle::Terminating => Obstacle::NeverEnds(node),
-        Some(node) => Obstacle::SilentNode(node),
-    })
+    let silent = node_of(pod).filter(|_| seen.is_start()).filter(|node| facts.is_silent(node));
+    Some(silent.map_or(seen, |node| Obstacle::SilentNode(node.to_owned())))
 }
 
 fn warnings_about<'a>(pod: &Pod, guarded: &'a GuardedPods) -> &'a [PodWarning] {

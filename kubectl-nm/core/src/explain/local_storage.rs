@@ -102,7 +102,8 @@ pub(super) fn warn_of_finalizers(cause: &mut Cause, pods: &[&BlockedPod], facts:
     let is_deletable =
         |pod: &&&BlockedPod| matches!(pod.reason, BlockReason::LocalStorage | BlockReason::Unmanaged);
     let mut kept: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-    for blocked in pods.iter().filter(is_deletable) {
+    let is_advised = |pod: &&&BlockedPod| Deletion::of(pod, facts) != Deletion::Returns;
+    for blocked in pods.iter().filter(is_deletable).filter(is_advised) {
         let finalizers = facts.read_pod(blocked).and_then(|pod| pod.metadata.finalizers.as_deref());
         for finalizer in foreign_finalizers(finalizers.unwrap_or_default()) {
             kept.entry(finalizer).or_default().push(blocked.reference().to_string());

@@ -55,7 +55,8 @@ impl NoNodeLeft {
         let accessible = volumes.node_selectors(pod);
         let fits = |node: &Node| node_fit::check(pod, &accessible, node).is_ok();
         let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
-        if nodes.iter().any(|node| !is_ours(&node) && fits(node)) {
+        // A pod that tolerates the taints of a maintenance fits such a node, too.
+        if nodes.iter().any(fits) {
             return None;
         }
         let (fitting, others): (Vec<&Node>, Vec<&Node>) =

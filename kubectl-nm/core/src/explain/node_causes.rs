@@ -157,6 +157,8 @@ pub(super) fn held(
     } else {
         ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
+    // The next cause says who aborted it, and what to do.
+    let is_left = roll_name(maintenance).is_some_and(|roll| facts.rolls.is_left(roll, now));
     let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
     let (advice, commands) = match (roll_name(maintenance), removable.as_slice()) {
         _ if hold.hooks.is_empty() => (
@@ -169,15 +171,8 @@ pub(super) fn held(
                 Some(RollStanding::Running(_) | RollStanding::Ending(_))
             );
             let status = roll_command("status", roll, kubectl);
-            if facts.rolls.is_left(roll, now) {
-                let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
-                let ways = vec![stop, roll_command("resume", roll, kubectl)];
-                (
-                    format!(
-                        "Return the node to service, or continue roll {roll} after all, with its --before action"
-                    ),
-                    ways,
-                )
+            if is_left {
+                (format!("See what roll {roll} has done: its --before action may have failed"), vec![status])
             } else if is_going_on {
                 let wait = format!("Wait until roll {roll} has run its --before action; see how far it is");
                 (wait, vec![status])
@@ -209,7 +204,7 @@ pub(super) fn held(
         since: Some(hold.since.0),
         advice,
         commands,
-        outlook: Outlook::Passes,
+        outlook: Outlook::of(!is_left || !removable.is_empty()),
         ..Cause::default()
     })
 }

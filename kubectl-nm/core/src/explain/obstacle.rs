@@ -73,7 +73,7 @@ pub enum Obstacle {
     },
     /// Readiness gates that are not met; the containers are ready.
     ReadinessGates(Vec<String>),
-    /// Its containers are ready, and the pod is not: its node does not report.
+    /// Its node does not report: its containers are ready, and the pod is not, or the pod does not start.
     SilentNode(String),
     /// It is being deleted.
     Terminating,

@@ -62,6 +62,9 @@ const MAX_SINGLE_READ: Duration = Duration::from_secs(30);
 /// How long a pod may be starting before it is read whether its node reports.
 const START: SignedDuration = SignedDuration::from_secs(20);
 
+/// Of how many pods that have been starting for long the nodes are read at most.
+const MAX_LATE: usize = 20;
+
 /// Of how many nodes the terminating pods are read at most.
 const MAX_TERMINATING: usize = 100;
 
@@ -168,7 +171,9 @@ pub async fn read_wanted(
         let pods = terminating_on(cluster, &node).await;
         (node, pods)
     });
-    let kept = wanted.kept.difference(&wanted.replacements).take(MAX_KEPT);
+    // Of pods without a controller, less depends on what they show.
+    let kept = wanted.kept.iter().chain(&wanted.bare);
+    let kept = kept.filter(|pod| !wanted.replacements.contains(pod)).take(MAX_KEPT);
     let replacements = stream::iter(wanted.replacements.iter().chain(kept).cloned()).map(async |name| {
         let read = replacement(cluster, &name).await;
         (name, read)
@@ -215,6 +220,7 @@ pub async fn read_wanted(
     if wanted.has_unplaced || needs_nodes(&facts, now) {
         read_nodes(cluster, &mut facts).await;
     }
+    read_late_nodes(cluster, &mut facts, now).await;
     facts
 }
 
@@ -294,15 +300,25 @@ fn needs_nodes(facts: &ClusterFacts, now: Timestamp) -> bool {
     facts.pods().any(|pod| depends_on_nodes(pod, now)) || budgets.any(is_unsatisfiable)
 }
 
-/// Whether a pod fits no node, or whether its node may be off, as the pod should have started or terminated by now.
+/// Whether a pod fits no node, or whether its node may be off, as the pod should have terminated by now.
 pub(super) fn depends_on_nodes(pod: &Pod, now: Timestamp) -> bool {
     let is_overdue = || pod.metadata.deletion_timestamp.as_ref().is_some_and(|deadline| deadline.0 < now);
-    let starts_long = || {
-        let is_assigned = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        let is_late = starting_since(pod).is_some_and(|since| now.duration_since(since) > START);
-        is_assigned && is_late && Obstacle::of(pod, &[], now).is_some_and(|seen| seen.is_start())
+    is_unschedulable(pod) || is_overdue()
+}
+
+/// Reads whether the nodes report of pods that have been starting for long, unless that is known.
+pub(super) async fn read_late_nodes(cluster: &Cluster, facts: &mut ClusterFacts, now: Timestamp) {
+    let is_late = |pod: &&Pod| {
+        starting_since(pod).is_some_and(|since| now.duration_since(since) > START)
+            && Obstacle::of(pod, &[], now).is_some_and(|seen| seen.is_start())
     };
-    is_unschedulable(pod) || is_overdue() || starts_long()
+    let late = facts.pods().filter(is_late).filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    let known = matches!(facts.nodes, Some(Ok(_)));
+    let names: BTreeSet<String> = late.filter(|_| !known).take(MAX_LATE).collect();
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    for (name, node) in own_nodes(cluster, &names).await {
+        facts.unready.extend(node.as_ref().and_then(UnreadyNode::of).map(|unready| (name, unready)));
+    }
 }
 
 /// Whether a budget that has pods can never allow an eviction.

@@ -22,7 +22,7 @@ use crate::explain::cluster_facts::{
 use crate::explain::obstacle::PodWarning;
 use crate::explain::outage::Unready;
 use crate::explain::preemption;
-use crate::explain::read_facts::{depends_on_nodes, read_nodes};
+use crate::explain::read_facts::{depends_on_nodes, read_late_nodes, read_nodes};
 use crate::explain::read_warnings::{MAX_DETAILS, add_volumes, some_events, warnings_about};
 use crate::maintenance::departures::Departures;
 use crate::maintenance::{State, cordoned_since, kept_by_roll, node, pods_gone, status};
@@ -75,6 +75,7 @@ pub async fn add<'a>(
     if are_nodes_needed {
         read_nodes(cluster, facts).await;
     }
+    read_late_nodes(cluster, facts, now).await;
     add_failed_jobs(facts, &drained, &stopped, cluster).await;
     if is_complete {
         add_expired(facts, &drained, &stopped, cluster, now).await;

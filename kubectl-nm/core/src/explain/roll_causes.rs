@@ -76,9 +76,8 @@ pub(super) fn left_by_roll(
 ) -> Option<Cause> {
     let roll = roll_name(maintenance)?;
     let paused = pause_sentence(roll, &facts.rolls);
-    let is_over = facts.rolls.standing(roll, now) == Some(RollStanding::Over);
-    if let Some(who) = facts.rolls.aborted_by(roll).filter(|_| is_over && !facts.roll_jobs.contains_key(roll))
-    {
+    let is_left = facts.rolls.is_left(roll, now) && !facts.roll_jobs.contains_key(roll);
+    if let Some(who) = facts.rolls.aborted_by(roll).filter(|_| is_left) {
         let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
         return Some(Cause {
             what: vec![format!(

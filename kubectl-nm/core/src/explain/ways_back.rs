@@ -27,8 +27,8 @@ pub(super) struct WaysBack {
     /// The nodes that are part of no roll, in the order of [`Words::return_order`].
     stoppable: Vec<String>,
     /// `, unless its machine is being worked on (n1: disk swap)`, if there is not only the explained one, whose drain has not
-    /// ended; and which of them were cordoned before.
-    unless: String,
+    /// ended; and that nodes which were cordoned before have to be uncordoned, too.
+    conditions: String,
     /// How many nodes there are.
     nodes: usize,
 }
@@ -52,7 +52,7 @@ impl WaysBack {
             rolls: BTreeMap::new(),
             paused: BTreeSet::new(),
             stoppable: Vec::new(),
-            unless: String::new(),
+            conditions: String::new(),
             nodes: nodes.len(),
         };
         let mut nodes: Vec<&String> = nodes.iter().collect();
@@ -73,9 +73,9 @@ impl WaysBack {
         let is_paused = |roll: &&String| words.facts.rolls.is_paused(roll);
         ways.paused = ways.rolls.keys().filter(is_paused).cloned().collect();
         if ways.stoppable.iter().any(|node| node != words.node) {
-            ways.unless = words.unless_worked_on(&ways.stoppable);
+            ways.conditions = words.unless_worked_on(&ways.stoppable);
         }
-        ways.unless += &words.uncordon_too(&ways.stoppable);
+        ways.conditions += &words.uncordon_too(&ways.stoppable);
         ways
     }
 
@@ -111,13 +111,13 @@ impl WaysBack {
 
     /// What returns a node to service: the words for nodes that are part of no roll, as far as that is so.
     fn act(&self, one: &str, one_of_several: &str) -> Option<String> {
-        let unless = &self.unless;
+        let conditions = &self.conditions;
         if self.none_returns() && self.rolls.is_empty() {
             let free = if self.nodes == 1 { one } else { one_of_several };
-            return Some(format!("{free}{unless}"));
+            return Some(format!("{free}{conditions}"));
         }
         let stop = (!self.stoppable.is_empty())
-            .then(|| format!("return {} to service{unless}", one_of(&self.stoppable)));
+            .then(|| format!("return {} to service{conditions}", one_of(&self.stoppable)));
         let without = |(roll, nodes): (&String, &Vec<String>)| {
             let paused = if self.paused.contains(roll) { ", which is paused," } else { "" };
             format!("roll {roll}{paused} without {}", one_of(nodes))
@@ -254,7 +254,8 @@ impl<'a> Words<'a> {
         let command = |node: &String| {
             let stop = self.stop(node);
             if cordoned_before.contains(node.as_str()) {
-                format!("{stop} && {} uncordon {}", self.kubectl, shell_quoted(node))
+                // Before its maintenance has ended, the node would be cordoned again.
+                format!("{stop} --wait && {} uncordon {}", self.kubectl, shell_quoted(node))
             } else {
                 stop
             }

@@ -38,9 +38,9 @@ struct PodNumbers {
     missing: i32,
 }
 
-/// The budget, if its controller can count, and has not counted yet, or if it is `known` to count more pods later. If that is not known, it may
-/// if some of the pods that there are only start, and its `minAvailable` is a number, with which those that are still to be
-/// created do not count.
+/// The budget, if its controller can count, and has not counted yet, or if it is `known` to count more pods later. If that is
+/// not known, it may if some of the pods that there are only start, and its `minAvailable` is a number, with which those that
+/// are still to be created do not count.
 pub(super) fn growing(budget: &PodDisruptionBudget, known: &BTreeMap<BudgetKey, bool>) -> Option<BudgetKey> {
     let (view, status) = (Budget::from(budget), budget.status.clone().unwrap_or_default());
     let key = view.version().key.clone();

@@ -474,12 +474,12 @@ fn a_node_that_was_cordoned_before_its_maintenance_returns_last_and_is_uncordone
          maintenance: uncordon n2, too, if that cordon is not needed any more)"
     );
     let stop = |node: &str| format!("kubectl nm stop {node}");
-    assert_eq!(commands, [stop("n3"), stop("n1"), stop("n2") + " && kubectl uncordon n2"]);
+    assert_eq!(commands, [stop("n3"), stop("n1"), stop("n2") + " --wait && kubectl uncordon n2"]);
     let (advice, commands) = found(&[cordoned_before("n1")]);
     assert_eq!(
         advice,
         "Add a node, or return one to service (n1 was cordoned before its maintenance: uncordon n1, too, if that cordon is not \
          needed any more)"
     );
-    assert_eq!(commands, [stop("n1") + " && kubectl uncordon n1"]);
+    assert_eq!(commands, [stop("n1") + " --wait && kubectl uncordon n1"]);
 }

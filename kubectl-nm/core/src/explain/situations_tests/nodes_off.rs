@@ -60,6 +60,19 @@ fn only_nodes_that_would_take_the_pods_are_to_be_made_ready() {
 }
 
 #[test]
+fn a_pod_that_cannot_terminate_on_a_node_that_is_off_does_not_hide_what_its_replacement_waits_for() {
+    let over = edited(terminating("2026-01-02T03:06:00Z"), "/spec/nodeName", json!("n2"));
+    let starting = pod("web-3", "n3", json!({"phase": "Pending", "conditions": []}));
+    let off =
+        edited(node("n2", json!({})), "/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    let nodes = vec![cordoned("n1"), off, node("n3", json!({}))];
+    let mut situation = Situation { nodes, ..beside(over) };
+    situation.pods.push(starting);
+    let cause = only(situation.causes());
+    assert_eq!(cause.what[1], "shop/web-3 is starting on n3.");
+}
+
+#[test]
 fn a_replacement_that_was_scheduled_to_a_node_which_is_off_is_not_starting() {
     let bound = pod(
         "web-2",

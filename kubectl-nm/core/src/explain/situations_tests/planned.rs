@@ -45,8 +45,8 @@ impl Planned {
     /// Compares the words with the first cause.
     fn check_words(&self, name: &str, first: &FirstCause) {
         let stays = self.harms.iter().any(|harm| {
-            let says = ["never leaves: ", "stays blocked: ", "may stay blocked: "];
-            says.iter().any(|says| harm.starts_with(says)) && harm.contains("shop/web-0")
+            let beginnings = ["never leaves: ", "stays blocked: ", "may stay blocked: "];
+            beginnings.iter().any(|words| harm.starts_with(words)) && harm.contains("shop/web-0")
         });
         // What may pass is no harm of the drain.
         assert!(self.fate == Fate::Blocked || !stays, "{name}: {self:#?}");
@@ -63,14 +63,14 @@ impl Planned {
         };
         let is_stuck = self.fate == Fate::Blocked && first.is_stuck() && !is_open;
         assert!(is_told || !is_stuck, "{name}: {self:#?}");
-        let never_allows = matches!(first, FirstCause::CannotCount(_));
+        let is_uncountable = matches!(first, FirstCause::CannotCount(_));
         for line in self.harms.iter().chain(&self.lines) {
             let numbers = line.split_once(" needs ").and_then(|(_, rest)| {
                 let (needed, rest) = rest.split_once(" healthy pods and has ")?;
                 Some((needed.parse::<i32>().ok()?, rest.split_once(' ')?.0.parse::<i32>().ok()?))
             });
             assert!(numbers.is_none_or(|(needed, healthy)| healthy <= needed), "{name}: {line}");
-            assert!(!never_allows || !line.contains(" yet"), "{name}: {line}");
+            assert!(!is_uncountable || !line.contains(" yet"), "{name}: {line}");
         }
     }
 }

@@ -249,7 +249,9 @@ fn the_finalizer_of_a_pod_that_is_to_be_deleted_is_named() {
             let pod = edited(pod, "/metadata/finalizers", finalizers);
             (name, Ok(Some(ReadPod { pod: parse(&pod), warnings: vec![] })))
         };
-        let replacements = FactsToRead::of([&object]).kept.into_iter().map(read).collect();
+        let wanted = FactsToRead::of([&object]);
+        assert!(!wanted.is_empty());
+        let replacements = wanted.kept.into_iter().chain(wanted.bare).map(read).collect();
         let causes = explained(&object, &ClusterFacts { replacements, ..ClusterFacts::default() });
         let [cause] = &causes[..] else { panic!("{causes:#?}") };
         assert_eq!(cause.commands, ["kubectl -n shop delete pod bare"]);
