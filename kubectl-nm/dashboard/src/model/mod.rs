@@ -4,6 +4,7 @@
 
 pub(crate) mod banners;
 pub(crate) mod dialogs;
+pub(crate) mod first_causes;
 pub(crate) mod fleet;
 pub(crate) mod lists;
 pub(crate) mod open_node;
@@ -28,6 +29,7 @@ use nm_shared::{AttachedVolume, NodeMaintenance};
 
 use self::dialogs::start_plan::StartPlan;
 use self::dialogs::{Dialog, StartDialog};
+use self::first_causes::FirstCauses;
 use self::fleet::Fleet;
 use self::fleet::drain_record::DrainRecords;
 use self::fleet::fleet_row::FleetRow;
@@ -159,6 +161,8 @@ pub struct Model {
     pub(crate) page: Page,
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
+    /// What is behind the blocked pods of the open node, or of the selected row.
+    pub(crate) first_causes: FirstCauses,
     pub(crate) open: Option<OpenNode>,
     pub(crate) background: BackgroundNodes,
     /// The nodes that are watched although they are not open.
@@ -214,6 +218,7 @@ impl Model {
             page,
             options,
             settled: Vec::new(),
+            first_causes: FirstCauses::about(open.as_ref().map_or("", |open| &open.name)),
             open,
             background: BackgroundNodes::default(),
             followed: BTreeSet::new(),

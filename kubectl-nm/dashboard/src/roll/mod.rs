@@ -1,5 +1,6 @@
 //! The dashboard of `kubectl nm roll`: the state in [`model`], drawn by [`view`], with the keys and the screen of a terminal.
 
+mod explained;
 pub(super) mod model;
 mod opened;
 mod outputs;
@@ -49,7 +50,7 @@ pub struct RollDashboard {
     /// What other programs wrote to standard error.
     messages: mpsc::Receiver<String>,
     cluster: Cluster,
-    /// The read for the opened node, with its name.
+    /// The read for the explained node, with its name.
     causes: FuturesUnordered<LocalBoxFuture<'static, (String, Box<ClusterFacts>)>>,
     /// What reads whether a reconciler leads, and its messages.
     leader: (LocalBoxFuture<'static, ()>, mpsc::Receiver<Message>),
@@ -162,7 +163,9 @@ impl RollDashboard {
                     }
                 }
                 _ = self.ticks.tick() => {
-                    self.model.tick(Timestamp::now());
+                    if let Some(RollEffect::ReadCauses(node)) = self.model.tick(Timestamp::now()) {
+                        self.read_causes(node);
+                    }
                     self.redraw.soon();
                 }
             }

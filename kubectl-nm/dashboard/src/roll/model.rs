@@ -8,11 +8,8 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use nm_core::args::duration::age;
-use nm_core::explain::cluster_facts::ClusterFacts;
-use nm_core::explain::remedy::Remedy;
 use nm_core::leader::changes::LeaderNeed;
 use nm_core::leader::gap::LeaderGap;
-use nm_core::maintenance::roll::RollRunners;
 use nm_core::terminal::text::{Line, Style, plain};
 use nm_roll::command::NodeOutputLine;
 use nm_roll::decide::RollState;
@@ -26,7 +23,7 @@ use crate::config::action_table::Action;
 use crate::config::appearance::Appearance;
 use crate::config::key_map::KeyMap;
 use crate::model::NOTICE_STAYS;
-use crate::model::panes::advice::remedy_of_blocked;
+use crate::roll::explained::{ExplainedNode, REREAD_AFTER};
 use crate::roll::row::{RollRow, RowState};
 use crate::update::navigation::Motion;
 
@@ -123,8 +120,8 @@ pub(crate) struct RollModel {
     pub(crate) kubectl: String,
     /// The node whose causes are shown, and the first line of them.
     pub(crate) opened: Option<(String, usize)>,
-    /// What its causes depend on, once it is read.
-    pub(super) facts: Option<Box<ClusterFacts>>,
+    /// What the causes depend on of the opened node, or of the one that the line below the rows explains.
+    pub(super) explained: ExplainedNode,
     /// Why no reconciler seems to lead; none if one leads, or if that is not known.
     pub(crate) leader_gap: Option<LeaderGap>,
     /// Whether the user wants to leave, and has to confirm that commands end or that the roll stops.
@@ -166,7 +163,7 @@ impl RollModel {
             maintenances: HashMap::new(),
             kubectl: String::from("kubectl"),
             opened: None,
-            facts: None,
+            explained: ExplainedNode::default(),
             leader_gap: None,
             is_leaving: false,
             output: HashMap::new(),
@@ -198,7 +195,7 @@ impl RollModel {
         self.rows = rows.into_values().collect();
         let left = view.roll.nodes.iter();
         self.maintenances = left.map(|node| (node.node().to_owned(), Arc::clone(&node.object))).collect();
-        if let Some(facts) = &mut self.facts {
+        if let Some(facts) = &mut self.explained.facts {
             facts.note_maintenances(self.maintenances.values().map(AsRef::as_ref));
         }
         self.opened.take_if(|(node, _)| !self.maintenances.contains_key(node));
@@ -244,10 +241,21 @@ impl RollModel {
         self.notice = Some((text, self.now));
     }
 
-    /// Takes the time. A notice ends after a while, because it hides the keys.
-    pub(crate) fn tick(&mut self, now: Timestamp) {
+    /// Takes the time. A notice ends after a while, because it hides the keys. Causes are read once the same node was explained a
+    /// second ago, and again after a while.
+    pub(crate) fn tick(&mut self, now: Timestamp) -> Option<RollEffect> {
         self.now = now;
         self.notice.take_if(|(_, since)| now.duration_since(*since) >= NOTICE_STAYS);
+        let node = self.explained_node().unwrap_or_default().to_owned();
+        let rests = self.explained.turn_to(&node);
+        let is_old = self.explained.requested.is_none_or(|at| now.duration_since(at) >= REREAD_AFTER);
+        (rests && is_old && self.maintenances.contains_key(&node)).then(|| self.read_causes(node))
+    }
+
+    fn read_causes(&mut self, node: String) -> RollEffect {
+        self.explained.turn_to(&node);
+        self.explained.requested = Some(self.now);
+        RollEffect::ReadCauses(node)
     }
 
     /// Shows that an input could not be carried out.
@@ -342,8 +350,8 @@ impl RollModel {
         let row = self.selected().or_else(blocked).or_else(|| self.focus());
         let node = row.map(|at| self.rows[at].progress.node.clone());
         let node = node.filter(|node| self.maintenances.contains_key(node))?;
-        (self.opened, self.facts) = (Some((node.clone(), 0)), None);
-        Some(RollEffect::ReadCauses(node))
+        self.opened = Some((node.clone(), 0));
+        Some(self.read_causes(node))
     }
 
     /// A node's maintenance and all others of the roll that are left, if it is one of them.
@@ -352,21 +360,6 @@ impl RollModel {
         node: &str,
     ) -> Option<(Arc<NodeMaintenance>, Vec<Arc<NodeMaintenance>>)> {
         Some((self.maintenances.get(node)?.clone(), self.maintenances.values().cloned().collect()))
-    }
-
-    /// Takes what the causes of a node depend on, if it is still open.
-    pub(crate) fn learn(&mut self, node: &str, mut facts: Box<ClusterFacts>) {
-        if self.opened.as_ref().is_some_and(|(opened, _)| opened == node) {
-            // The maintenances may have changed since the read began.
-            facts.note_maintenances(self.maintenances.values().map(AsRef::as_ref));
-            self.facts = Some(facts);
-        }
-    }
-
-    /// What blocks a node, and what to do about it, as the dashboard of maintenances shows them.
-    pub(crate) fn remedy(&self, node: &str) -> Option<(String, Remedy)> {
-        let rolls = RollRunners::of(self.maintenances.values().map(AsRef::as_ref));
-        remedy_of_blocked(self.maintenances.get(node)?, &rolls, &self.kubectl, self.now)
     }
 
     /// That no reconciler leads, if a node of the roll needs that.

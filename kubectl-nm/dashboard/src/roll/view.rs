@@ -308,13 +308,9 @@ fn question(model: &RollModel, width: u16) -> TonedLines {
     paragraph(&text, width, Tone::Alarm)
 }
 
-/// What a node waits for, if the table cuts it off: the selected node, or else the first that is blocked, or else the first
-/// that is under way.
+/// What a node waits for, if the table cuts it off.
 fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLines {
-    let blocked = || model.rows.iter().find(|row| row.state == RowState::Blocked);
-    let focus = || model.rows.get(model.focus()?);
-    let selected = model.selected().map(|at| &model.rows[at]);
-    let Some(row) = selected.or_else(blocked).or_else(focus) else { return TonedLines::new() };
+    let Some(row) = model.told_row() else { return TonedLines::new() };
     let (node, detail) = (&row.progress.node, detail(row, model.now));
     if let (RowState::Blocked, Some((why, remedy))) = (row.state, model.remedy(node)) {
         let mut lines = paragraph(&why, width, Tone::Bad);

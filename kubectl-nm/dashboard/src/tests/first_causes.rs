@@ -26,12 +26,12 @@ use crate::tests::replacements::{replica, report};
 use crate::tests::scenes::{empty, fleet, node, now, options, pod, press, send, type_in};
 use crate::update::causes::known_of;
 
-fn cart() -> PodReference {
+pub(super) fn cart() -> PodReference {
     PodReference { namespace: "shop".into(), name: "cart".into() }
 }
 
 /// What a tick asks for, except that nodes are followed.
-fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
+pub(super) fn tick(model: &mut Model, seconds: i64) -> Vec<Effect> {
     let mut effects = send(model, Message::Tick(now() + SignedDuration::from_secs(seconds)));
     effects.retain(|effect| !matches!(effect, Effect::Follow(_) | Effect::ReadOutages(_)));
     effects
@@ -66,7 +66,7 @@ fn of_cart(guarded: GuardedPods) -> Box<ClusterFacts> {
     Box::new(ClusterFacts { budgets, ..ClusterFacts::default() })
 }
 
-fn read(facts: Box<ClusterFacts>) -> Message {
+pub(super) fn read(facts: Box<ClusterFacts>) -> Message {
     Message::CauseFacts { node: "worker-07".into(), facts }
 }
 

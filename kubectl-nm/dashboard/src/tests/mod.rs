@@ -7,6 +7,7 @@ mod cluster;
 mod drain_options;
 mod first_causes;
 mod keys;
+mod list_causes;
 mod looks;
 mod messages;
 mod nodes;

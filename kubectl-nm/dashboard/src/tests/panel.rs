@@ -21,7 +21,7 @@ use crate::tests::scenes::{
 fn tick(model: &mut Model) -> Vec<Effect> {
     let at = model.now + SignedDuration::from_secs(1);
     let mut effects = send(model, Message::Tick(at));
-    effects.retain(|effect| !matches!(effect, Effect::ReadOutages(_)));
+    effects.retain(|effect| !matches!(effect, Effect::ReadOutages(_) | Effect::ReadCauses { .. }));
     effects
 }
 

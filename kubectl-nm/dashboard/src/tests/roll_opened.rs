@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossterm::event::KeyCode;
+use jiff::SignedDuration;
 use nm_core::explain::cluster_facts::ClusterFacts;
 use nm_core::leader::gap::LeaderGap;
 use nm_core::maintenance::ROLL_LABEL;
@@ -34,7 +35,24 @@ fn a_blocked_node_shows_why_and_what_to_do_and_enter_shows_all_of_it() {
     let explained = text(&model);
     assert!(explained.contains("kubectl -n shop patch pdb cart"), "the first cause: {explained}");
     press(&mut model, KeyCode::Esc);
-    assert_eq!(text(&model), closed);
+    let below = text(&model);
+    assert!(below.contains("can never allow an eviction"), "what was read is shown below the rows: {below}");
+}
+
+#[test]
+fn the_first_cause_of_a_blocked_node_is_read_and_shown_below_the_rows() {
+    let mut model = detailed(200, 30);
+    let tick = |model: &mut RollModel| model.tick(model.now + SignedDuration::from_secs(1));
+    assert_eq!(tick(&mut model), None, "the cursor may be on its way");
+    assert_eq!(tick(&mut model), Some(RollEffect::ReadCauses(String::from("worker-4"))));
+    assert_eq!(tick(&mut model), None);
+    model.learn("worker-4", never_allowing("worker-4"));
+    let shown = text(&model);
+    assert!(shown.contains("can never allow an eviction") && shown.contains("patch pdb cart"), "{shown}");
+    press(&mut model, KeyCode::Home);
+    tick(&mut model);
+    model.learn("worker-4", never_allowing("worker-4"));
+    assert!(!text(&model).contains("can never allow an eviction"), "another node: {}", text(&model));
 }
 
 #[test]

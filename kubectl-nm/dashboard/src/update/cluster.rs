@@ -31,7 +31,7 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
     model.health.last_change = Some(model.now);
     show_maintenance(model, change);
     // What is said of a pod depends on its state.
-    if model.opened().is_some_and(|open| concerns(change, open)) {
+    if concerns(change, model.first_causes.node()) {
         causes::word(model);
     }
     model.nodes.apply_maintenances(change, &model.fleet);
@@ -145,7 +145,7 @@ pub(super) fn tick(model: &mut Model) {
             open.tree.outdate();
         }
     }
-    if model.open.as_ref().is_some_and(|open| open.first_causes.has_times()) {
+    if model.first_causes.has_times() {
         causes::word(model);
     }
 }

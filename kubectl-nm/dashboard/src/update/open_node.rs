@@ -27,6 +27,7 @@ impl Model {
     /// Opens a node: with what is known of it if it was followed, and in a replay with what was recorded of it until now.
     pub(crate) fn open_node(&mut self, node: &str) -> &mut OpenNode {
         let is_replay = self.options.is_replay();
+        self.first_causes.turn_to(node);
         let mut opened = self.background.take(node).unwrap_or_else(|| OpenNode::new(node));
         if !is_replay && !opened.pods.complete {
             // What a status names is not a list of the pods.

@@ -18,8 +18,8 @@ pub(super) fn apply(model: &mut Model, node: &str, scope: &ReplacementScope, cha
     if let Some(open) = Model::node_of_message(known, model.options.recording, node) {
         // What was watched for the tree is watched again in a replay.
         open.tree.watch();
-        if open.tree.changes_replacement(scope, &change, &open.pods) {
-            open.first_causes.outdate();
+        if open.tree.changes_replacement(scope, &change, &open.pods) && model.first_causes.node() == node {
+            model.first_causes.outdate();
         }
         open.tree.apply(scope, change);
     }

@@ -1,6 +1,5 @@
 //! A node whose pods are shown.
 
-pub(crate) mod first_causes;
 pub(crate) mod pod_row;
 pub(crate) mod pod_target;
 pub(crate) mod pods;
@@ -10,7 +9,6 @@ use std::collections::BTreeMap;
 use nm_shared::NodeMaintenance;
 
 use crate::model::lists::listing::{Row, Sort};
-use crate::model::open_node::first_causes::FirstCauses;
 use crate::model::open_node::pod_row::PodRow;
 use crate::model::open_node::pods::PodList;
 use crate::model::panes::events::NodeEvents;
@@ -25,7 +23,6 @@ pub(crate) struct OpenNode {
     /// Where the pods went.
     pub(crate) tree: Tree,
     pub(crate) events: NodeEvents,
-    pub(crate) first_causes: FirstCauses,
     /// The name of its maintenance, to which events refer. Usually it is that of the node.
     pub(crate) subject: String,
     /// The states of the watches on it, in a replay.
@@ -41,7 +38,6 @@ impl OpenNode {
             pods: PodList::default(),
             tree: Tree::default(),
             events: NodeEvents::default(),
-            first_causes: FirstCauses::default(),
             health: BTreeMap::new(),
         }
     }

@@ -14,7 +14,7 @@ use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{State, blocked_pods, is_held_by_hooks, is_refused, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
-use nm_shared::{BlockReason, NodeMaintenance, PodState};
+use nm_shared::{BlockReason, BlockedPod, NodeMaintenance, PodReference, PodState};
 
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::fleet::node_row::NodeRow;
@@ -96,17 +96,10 @@ impl Model {
 
     fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<Advice> {
         let is_pending = row.progress.state.is_some_and(PodState::is_pending);
-        if let Some(cause) = open.first_causes.of(&row.id).filter(|_| is_pending) {
-            let what =
-                cause.what.iter().chain(&cause.unseen).map(String::as_str).collect::<Vec<_>>().join(" ");
-            let of_drain = open.first_causes.of_drain().filter(|_| cause.outlook == Outlook::AwaitsDrain);
-            let why = of_pod(&row.id.namespace, &row.id.name, what.trim_end_matches('.'));
-            let Some(of_drain) = of_drain else {
-                let advice = Advice::of(why, cause.clone());
-                let remedy = and_continue(self.maintenance().map(AsRef::as_ref), advice.remedy);
-                return Some(Advice { remedy, ..advice });
-            };
-            return Some(Advice::of(why, of_drain.clone()));
+        let causes = self.first_causes.of_node(&open.name).filter(|_| is_pending);
+        if let Some((causes, cause)) = causes.and_then(|causes| Some((causes, causes.of(&row.id)?))) {
+            let why = of_pod(&row.id.namespace, &row.id.name, &told(cause));
+            return Some(of_cause(why, cause, causes.all(), self.maintenance().map(AsRef::as_ref)));
         }
         let case = Case {
             kubectl: &self.options.kubectl,
@@ -154,7 +147,9 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
+        let causes = self.first_causes.of_node(&maintenance.spec.node_name);
         let first = self.first_remedy(maintenance);
+        let first = first.or_else(|| remedy_of_causes(maintenance, causes?.all()));
         let blocked = || remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
         let remedy =
             first.or_else(|| blocked().map(Advice::from)).or_else(|| self.remedy_of_cause(maintenance));
@@ -251,6 +246,32 @@ fn remedy_of(maintenance: &NodeMaintenance, cause: Cause) -> Option<Advice> {
     let what = cause.what.first()?;
     let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
     (!cause.commands.is_empty()).then(|| Advice::of(why, cause))
+}
+
+/// What is behind the first cause that keeps a blocked pod on its node, and what to do about it, as `explain` reports them; none
+/// before the causes are read.
+pub(crate) fn remedy_of_causes(maintenance: &NodeMaintenance, causes: &[Cause]) -> Option<Advice> {
+    let blocked: Vec<PodReference> = blocked_pods(maintenance).iter().map(BlockedPod::reference).collect();
+    let cause = causes.iter().find(|cause| blocked.iter().any(|pod| cause.keeps(pod)))?;
+    let why = format!("{}: {}", maintenance.spec.node_name, told(cause));
+    Some(of_cause(why, cause, causes, Some(maintenance)))
+}
+
+/// What a cause is, and what is not known of it, in one line without its full stop.
+fn told(cause: &Cause) -> String {
+    let sentences: Vec<&str> = cause.what.iter().chain(&cause.unseen).map(String::as_str).collect();
+    sentences.join(" ").trim_end_matches('.').to_owned()
+}
+
+/// What to do about one of the causes of pods. If it only waits for the drain to continue, this is what keeps the whole drain, which
+/// comes first.
+fn of_cause(why: String, cause: &Cause, all: &[Cause], maintenance: Option<&NodeMaintenance>) -> Advice {
+    let of_drain = all.first().filter(|first| first.outlook != Outlook::AwaitsDrain);
+    if let Some(of_drain) = of_drain.filter(|_| cause.outlook == Outlook::AwaitsDrain) {
+        return Advice::of(why, of_drain.clone());
+    }
+    let advice = Advice::of(why, cause.clone());
+    Advice { remedy: and_continue(maintenance, advice.remedy), ..advice }
 }
 
 /// What blocks the first blocked pod of a node, and what to do about it; none if no pod is blocked.

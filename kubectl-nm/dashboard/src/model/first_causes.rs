@@ -1,10 +1,10 @@
-//! The first causes behind the budgets of the open node, as they were last read.
+//! The first causes behind the budgets of a node, as they were last read: of the open node, or of the selected row.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use nm_core::explain::cause::{Cause, Outlook};
+use nm_core::explain::cause::Cause;
 use nm_core::explain::cluster_facts::{ClusterFacts, FactsToRead};
 use nm_core::explain::explanation;
 use nm_core::explain::local_storage::lacks_node;
@@ -21,6 +21,8 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FirstCauses {
+    /// The node that they are about.
+    node: String,
     wanted: FactsToRead,
     requested: Option<Timestamp>,
     /// Whether pods have changed since then on which the causes depend.
@@ -35,6 +37,30 @@ pub(crate) struct FirstCauses {
 }
 
 impl FirstCauses {
+    /// Those of a node, before anything is read.
+    pub(crate) fn about(node: &str) -> Self {
+        Self { node: node.to_owned(), ..Self::default() }
+    }
+
+    /// The node that they are about; empty before there is one.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The same, if they are about this node.
+    pub(crate) fn of_node(&self, node: &str) -> Option<&Self> {
+        Some(self).filter(|causes| causes.node == node)
+    }
+
+    /// Turns to a node, and drops what was read of another one. Returns whether they were about this node before.
+    pub(crate) fn turn_to(&mut self, node: &str) -> bool {
+        let is_same = self.node == node;
+        if !is_same {
+            *self = Self::about(node);
+        }
+        is_same
+    }
+
     /// What has to be read now, if anything: what has not been read yet, or what was read a while ago.
     pub(crate) fn begin(
         &mut self,
@@ -47,7 +73,7 @@ impl FirstCauses {
         }
         let wanted = FactsToRead::of(maintenance);
         if wanted.is_empty() {
-            *self = Self::default();
+            *self = Self { node: std::mem::take(&mut self.node), ..Self::default() };
             return None;
         }
         let is_over = self.deadline.is_some_and(|deadline| deadline <= now);
@@ -114,6 +140,11 @@ impl FirstCauses {
         }
     }
 
+    /// The causes of the node, those that `explain` prints first before others; none before they are read.
+    pub(crate) fn all(&self) -> &[Cause] {
+        &self.causes
+    }
+
     /// The cause of a pod, if it has been read.
     pub(crate) fn of(&self, pod: &PodId) -> Option<&Cause> {
         let pod = pod.reference();
@@ -127,11 +158,6 @@ impl FirstCauses {
 
     fn among_all(&self, pod: &PodReference) -> Option<&Cause> {
         self.causes.iter().find(|cause| cause.keeps(pod))
-    }
-
-    /// What keeps a drain from continuing by itself: the cause of the whole maintenance, which comes first.
-    pub(crate) fn of_drain(&self) -> Option<&Cause> {
-        self.causes.first().filter(|cause| cause.outlook != Outlook::AwaitsDrain)
     }
 }
 
