@@ -9,10 +9,12 @@ use nm_core::client::watch_stream::WatchChange;
 use nm_shared::{NodeMaintenance, PodState};
 use serde_json::json;
 
+use crate::layout::ScreenLayout;
 use crate::message::{Effect, Message};
 use crate::model::lists::listing::Rows;
 use crate::model::{Model, Options, RecordingMode};
 use crate::objects::watch_state::{WatchKind, WatchState};
+use crate::tests::first_causes::never_allowing;
 use crate::tests::painted::text;
 use crate::tests::scenes::{
     ago, empty, events, fleet, options, pods, press, send, set_watch, type_in, worker_07,
@@ -81,6 +83,28 @@ fn the_panel_shows_what_the_status_names_and_then_the_pods_and_the_events() {
         let shown = text(&model);
         assert!(shown.contains("pay/ledger-1") && shown.contains("EVENTS"), "{shown}");
         assert!(shown.contains("EvictionBlocked"), "{shown}");
+    }
+}
+
+#[test]
+fn the_panel_shows_the_first_cause_and_what_to_do_where_blocked_pods_leave_space() {
+    let patch = "kubectl -n shop patch pdb cart --type=merge";
+    for (size, is_shown) in [((120, 50), true), ((200, 60), true), ((120, 30), false)] {
+        let mut model = fleet(Options { size, ..options() });
+        let node = String::from("worker-07");
+        tick(&mut model);
+        send(&mut model, Message::CauseFacts { node: node.clone(), facts: never_allowing(&node) });
+        deliver(&mut model);
+        let screen = ScreenLayout::whole(&model);
+        let shown: Vec<String> = text(&model).lines().map(str::to_owned).collect();
+        let beside = if screen.has_panel_beside() { usize::from(screen.panel.x) } else { 0 };
+        let panel = shown[usize::from(screen.panel.y)..][..usize::from(screen.panel.height)].iter();
+        let panel: Vec<String> = panel.map(|line| line.chars().skip(beside).collect()).collect();
+        let shown = panel.join("\n");
+        assert_eq!(shown.contains(patch), is_shown, "{size:?} {shown}");
+        for pod in ["shop/cart-0", "shop/cart-2", "web/import-9x", "EvictionBlocked"] {
+            assert!(shown.contains(pod), "{size:?} {pod}: {shown}");
+        }
     }
 }
 

@@ -216,7 +216,7 @@ fn a_drained_node_that_something_keeps_uncordoning_says_so() {
             "message": "something keeps uncordoning node node-03"}]);
     let drained = json!({"phase": "Succeeded", "evictionPods": 3, "conditions": conditions});
     let shown = shown(vec![maintenance("node-03", 60, drained)], 160, 24);
-    assert!(shown.contains("something keeps uncordoning node node-03"), "{shown}");
+    assert!(shown.contains("Something keeps uncordoning node node-03"), "in full: {shown}");
 }
 
 #[test]

@@ -47,6 +47,9 @@ const COLUMNS: [(&str, Column<FleetColumn>); 12] = [
     ("name", Column::new(FleetColumn::Name, "NAME", 12, 0, 4)),
 ];
 
+/// Sentences need the space more than a longer bar does.
+const WIDEST_BAR: usize = 12;
+
 /// From so many columns on, the reason gets more space.
 const WORDS_FROM: u16 = 70;
 
@@ -76,7 +79,9 @@ fn columns(model: &Model, screen: &ScreenLayout) -> Vec<Column<FleetColumn>> {
             _ => {}
         }
     }
-    table::fit(&columns, width)
+    let mut columns = table::fit(&columns, width);
+    table::give_rest(&mut columns, FleetColumn::Bar, WIDEST_BAR, FleetColumn::Why);
+    columns
 }
 
 impl DrawnRow for FleetRow {

@@ -47,21 +47,23 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
         return;
     }
     let chosen = model.options.config.columns.of(ListName::Pods);
-    table::draw(rows, &columns(chosen, screen.heads.width), INDENT, model, canvas, screen);
+    table::draw(rows, &columns(open.pods.longest, chosen, screen.heads.width), INDENT, model, canvas, screen);
 }
 
 /// The cursor comes before the first column.
 pub(super) const INDENT: u16 = 1;
 
-/// The columns with these names that fit the width.
-pub(super) fn columns(names: &[&str], width: u16) -> Vec<Column<PodColumn>> {
+/// The columns with these names that fit the width. Names of pods get no more than the longest needs.
+pub(super) fn columns(longest: usize, names: &[&str], width: u16) -> Vec<Column<PodColumn>> {
     // Why a pod is blocked matters more than who owns it.
     let is_wide = width >= WITH_OWNERS_FROM;
     let mut columns = table::chosen(&COLUMNS, names);
     // Somebody who chose the columns wants them.
     let is_default = names == Columns::default().of(ListName::Pods);
     columns.retain(|column| is_wide || !is_default || column.what != PodColumn::Owner);
-    table::fit(&columns, width.saturating_sub(INDENT))
+    let mut columns = table::fit(&columns, width.saturating_sub(INDENT));
+    table::give_rest(&mut columns, PodColumn::Pod, longest, PodColumn::Detail);
+    columns
 }
 
 impl DrawnRow for PodRow {

@@ -55,34 +55,28 @@ fn draw_node(model: &Model, row: &FleetRow, canvas: &mut Canvas<'_>, area: Rect)
         0 => 0,
         events => u16::try_from(events + 1).unwrap_or(u16::MAX).min(body.height / 3),
     };
-    let why = model.fleet.why(row, model.now);
-    let causes = u16::from(!row.blockers.is_empty() || !why.is_empty());
-    let [causes, pods, events] =
-        Layout::vertical([Constraint::Length(causes), Constraint::Fill(1), Constraint::Length(events)])
+    // Blocked pods go before what to do about them, and the line that counts the others.
+    let pods = u16::try_from(row.blocked).unwrap_or(u16::MAX).saturating_add(1);
+    let most = (body.height / 3).min(body.height.saturating_sub(events).saturating_sub(pods)).max(1);
+    let causes = model.cause_lines(row, usize::from(body.width.saturating_sub(2)), most.into());
+    let causes: Vec<(String, Tone)> =
+        causes.into_iter().map(|(text, kind)| (text, side::tone(kind))).collect();
+    let height = u16::try_from(causes.len()).unwrap_or(u16::MAX);
+    let [causes_area, pods, events] =
+        Layout::vertical([Constraint::Length(height), Constraint::Fill(1), Constraint::Length(events)])
             .areas(body);
-    draw_causes(row, &why, canvas, causes);
+    canvas.write_lines(causes_area, 1, &causes);
     if let Some(known) = known {
         draw_pods(model, known, canvas, pods);
         draw_events(model, known, canvas, events);
     }
 }
 
-/// What blocks pods of the node, and how many, or else the whole of what its row may cut.
-fn draw_causes(row: &FleetRow, why: &str, canvas: &mut Canvas<'_>, area: Rect) {
-    let causes: Vec<String> =
-        row.blockers.iter().map(|(cause, pods)| format!("{cause} ({})", counted(*pods, "pod"))).collect();
-    if causes.is_empty() {
-        canvas.write(area, area.x + 1, why, Tone::Plain);
-    } else {
-        let x = canvas.write(area, area.x + 1, "blocked by ", Tone::Quiet);
-        canvas.write(area, x, &causes.join(", "), Tone::Bad);
-    }
-}
-
 /// The pods that need attention most; the last line counts those that do not fit.
 fn draw_pods(model: &Model, known: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
     let rows = &known.pods.rows;
-    let columns = node::columns(model.options.config.columns.of(ListName::Pods), area.width);
+    let columns =
+        node::columns(known.pods.longest, model.options.config.columns.of(ListName::Pods), area.width);
     let height = usize::from(area.height);
     let shown = if rows.len() > height { height.saturating_sub(1) } else { height };
     for (area, row) in area.rows().zip((0..shown).filter_map(|at| rows.nth(at))) {

@@ -176,6 +176,22 @@ pub(crate) fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> 
     kept
 }
 
+/// Gives what a column has beyond so many columns of the screen to another one.
+pub(super) fn give_rest<T: Copy + PartialEq>(columns: &mut [Column<T>], from: T, needed: usize, to: T) {
+    let place = |what| columns.iter().position(|column| column.what == what);
+    let (Some(from), Some(to)) = (place(from), place(to)) else { return };
+    let rest = columns[from].width.saturating_sub(u16::try_from(needed).unwrap_or(u16::MAX));
+    // Its heading stays whole.
+    let rest = rest.min(columns[from].width.saturating_sub(heading(&columns[from])));
+    columns[from].width -= rest;
+    columns[to].width += rest;
+}
+
+/// How many columns of the screen a heading needs.
+fn heading<T>(column: &Column<T>) -> u16 {
+    u16::try_from(column.head.len()).unwrap_or(u16::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

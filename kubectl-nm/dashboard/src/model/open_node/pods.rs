@@ -35,6 +35,8 @@ pub(crate) struct PodList {
     /// Since when the node has been Ready, as far as that is known.
     pub(crate) ready_since: Option<Timestamp>,
     pub(crate) rows: Listing<PodRow>,
+    /// How long the longest `NAMESPACE/NAME` is. Each frame asks that, of thousands of pods.
+    pub(crate) longest: usize,
     pub(crate) complete: bool,
     pub(crate) hidden: bool,
 }
@@ -136,6 +138,7 @@ impl PodList {
             self.later.insert(pod.id.key.clone());
         }
         self.rows.upsert(watched.row(&StatusView::of(maintenance), self.ready_since, now));
+        self.longest = self.longest.max(length(&pod.id));
         self.watched.insert(PodKey(Arc::clone(&pod.id)), watched);
     }
 
@@ -295,6 +298,7 @@ impl PodList {
                 missing.map(|row| gone(row, self.later.contains(row.key()), now)).collect();
             rows.extend(missing);
         }
+        self.longest = rows.iter().map(|row| length(&row.id)).max().unwrap_or(0);
         self.rows.replace(rows);
     }
 }
@@ -434,6 +438,10 @@ impl<'a> StatusView<'a> {
         };
         self.pending.iter().map(row).collect()
     }
+}
+
+fn length(id: &PodId) -> usize {
+    id.namespace.len() + 1 + id.name.len()
 }
 
 fn path(namespace: &str, name: &str) -> String {

@@ -4,9 +4,10 @@ use nm_core::explain::cause::{capitalized, left_out_words};
 use nm_core::explain::owner::Owner;
 use nm_core::explain::remedy;
 use nm_core::maintenance::{blocked_pods, status};
-use nm_core::terminal::text::harmless;
+use nm_core::terminal::text::{counted, harmless};
 use nm_shared::NodeMaintenance;
 
+use crate::config::action_table::Action;
 use crate::elapsed::elapsed;
 use crate::model::fleet::fleet_row::FleetRow;
 use crate::model::open_node::pod_row::{PodRow, detail};
@@ -28,6 +29,9 @@ pub(crate) enum LineKind {
 
 pub(crate) type PaneLine = (String, LineKind);
 
+/// In fewer lines, no advice is useful: a cause, what to do and a command, one of which is wrapped.
+const LEAST_ADVICE: usize = 4;
+
 /// How many blocked pods of a node are listed.
 const LISTED_PODS: usize = 20;
 
@@ -42,10 +46,7 @@ impl Model {
             SideContent::Events => self.open.as_ref().map_or_else(Vec::new, |open| self.event_lines(open)),
             SideContent::Details => self.detail_lines(),
         };
-        let broken = |(text, kind): PaneLine| {
-            wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
-        };
-        lines.into_iter().flat_map(broken).collect()
+        wrapped(lines, width)
     }
 
     pub(crate) fn event_lines(&self, open: &OpenNode) -> Vec<PaneLine> {
@@ -90,27 +91,45 @@ impl Model {
             let maintenance = self.maintenance().map(|object| self.maintenance_lines(object));
             node.into_iter().chain(maintenance.unwrap_or_else(|| vec![self.not_in_maintenance()])).collect()
         };
-        if let Some(Advice { why, remedy, then, left_out }) = self.advice_of_selected() {
+        if let Some(advice) = self.advice_of_selected() {
             // What to do comes before what may scroll.
-            let has_command = !remedy.command.is_empty();
-            let end = if has_command { ':' } else { '.' };
-            // The line above has the name already.
-            let named = lines.first().and_then(|(name, _)| why.strip_prefix(name)?.strip_prefix(": "));
-            let mut first =
-                vec![(format!("{}.", named.map_or_else(|| why.clone(), capitalized)), LineKind::Bad)];
-            // What passes may need nothing.
-            let needs_something = !remedy.advice.is_empty();
-            first.extend(needs_something.then(|| (format!("{}{end}", remedy.advice), LineKind::Plain)));
-            let commands = has_command.then_some(remedy.command).into_iter().chain(then);
-            first.extend(commands.map(|command| (format!("  {command}"), LineKind::Strong)));
-            let more = (left_out > 0).then(|| format!("{}.", left_out_words(left_out, "command")));
-            first.extend(more.map(|more| (more, LineKind::Quiet)));
+            let mut first = advice_lines(advice, lines.first().map_or("", |(name, _)| name));
             first.push((String::new(), LineKind::Plain));
             let at = lines.len().min(1);
             lines.splice(at..at, first);
         }
         if lines.is_empty() {
             lines.push((String::from("no row is selected"), LineKind::Quiet));
+        }
+        lines
+    }
+
+    /// What blocks pods of the node of the panel, and how many, or else the whole of what its row may cut; then the first cause and what
+    /// to do about it, in so many columns. Of more lines than fit, the last one shows where the others are; a single one is not wrapped.
+    pub(crate) fn cause_lines(&self, row: &FleetRow, width: usize, most: usize) -> Vec<PaneLine> {
+        let advice = self.advice_of_selected().map(|advice| advice_lines(advice, &row.node));
+        let mut lines = advice.unwrap_or_default();
+        let blockers: Vec<String> =
+            row.blockers.iter().map(|(cause, pods)| format!("{cause} ({})", counted(*pods, "pod"))).collect();
+        if blockers.is_empty() {
+            let why = self.fleet.why(row, self.now);
+            let is_told = lines.first().is_some_and(|(told, _)| told.starts_with(&capitalized(&why)));
+            let is_shown = !why.is_empty() && !is_told;
+            lines.splice(0..0, is_shown.then(|| (why.into_owned(), LineKind::Plain)));
+        } else {
+            lines.insert(0, (format!("blocked by {}", blockers.join(", ")), LineKind::Bad));
+        }
+        // The lines below the rows have the advice, too.
+        if most < LEAST_ADVICE {
+            lines.truncate(1);
+        }
+        if most <= 1 {
+            return lines;
+        }
+        let mut lines = wrapped(lines, width);
+        if lines.len() > most {
+            lines.truncate(most - 1);
+            lines.push((format!("{} shows all of it", self.hint(Action::Details)), LineKind::Quiet));
         }
         lines
     }
@@ -177,12 +196,37 @@ impl Model {
     }
 }
 
+/// What blocks a row, what to do, and the commands for it, below a line with the name of what it is about.
+fn advice_lines(advice: Advice, name: &str) -> Vec<PaneLine> {
+    let Advice { why, remedy, then, left_out } = advice;
+    let has_command = !remedy.command.is_empty();
+    let end = if has_command { ':' } else { '.' };
+    let named = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+    let mut lines = vec![(format!("{}.", named.map_or_else(|| why.clone(), capitalized)), LineKind::Bad)];
+    // What passes may need nothing.
+    let needs_something = !remedy.advice.is_empty();
+    lines.extend(needs_something.then(|| (format!("{}{end}", remedy.advice), LineKind::Plain)));
+    let commands = has_command.then_some(remedy.command).into_iter().chain(then);
+    lines.extend(commands.map(|command| (format!("  {command}"), LineKind::Strong)));
+    let more = (left_out > 0).then(|| format!("{}.", left_out_words(left_out, "command")));
+    lines.extend(more.map(|more| (more, LineKind::Quiet)));
+    lines
+}
+
 fn tree_lines(row: &TreeRow) -> Vec<PaneLine> {
     let text = match &row.item {
         TreeItem::NoReplacement(why) => Some(why.clone()),
         _ => row.line(),
     };
     text.into_iter().map(|text| (text, LineKind::Strong)).collect()
+}
+
+/// The lines broken between words.
+fn wrapped(lines: Vec<PaneLine>, width: usize) -> Vec<PaneLine> {
+    let broken = |(text, kind): PaneLine| {
+        wrap(&harmless(&text), width).into_iter().map(move |part| (part, kind)).collect::<Vec<_>>()
+    };
+    lines.into_iter().flat_map(broken).collect()
 }
 
 fn named(name: &str, value: &str) -> PaneLine {
