@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use nm_core::explain::cause::{Cause, sentence};
 use nm_core::explain::roll_causes::CHANGE_JOB;
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
@@ -53,9 +52,9 @@ enum FailedJob {
 
 /// What is read of the node that halted a roll, besides its maintenance.
 #[derive(Clone, Debug, Default)]
-pub struct HaltingNode<'a> {
+pub struct HaltingNode {
     /// The node; none if it does not exist or could not be read.
-    pub node: Option<&'a Node>,
+    pub view: Option<NodeView>,
     /// Whether it could not be read.
     pub is_unread: bool,
     /// What [`probe`](crate::health::probe) has found.
@@ -77,7 +76,7 @@ pub fn find_rolls(names: &BTreeSet<&str>, all: &[NodeMaintenance]) -> BTreeMap<S
 impl HaltedRoll {
     /// The roll of this name, with what was read of the node that halted it. Of a roll whose records cannot be read, only the halt is
     /// known.
-    pub fn of(name: &str, halt: &Halt, roll: Option<&Roll>, seen: HaltingNode<'_>, now: Timestamp) -> Self {
+    pub fn of(name: &str, halt: &Halt, roll: Option<&Roll>, seen: HaltingNode, now: Timestamp) -> Self {
         let record = roll.and_then(|roll| roll.complete_record().ok()).unwrap_or_default();
         let halting = roll.and_then(|roll| Some((roll, roll.node(&halt.node)?)));
         let unhealthy = seen.health.as_ref().and_then(|probed| match &probed.health {
@@ -85,7 +84,7 @@ impl HaltedRoll {
             Health::Healthy => None,
         });
         let is_unread = seen.is_unread;
-        let views = seen.node.map(|node| [(halt.node.clone(), NodeView::of(node, None, now))].into());
+        let views = seen.view.map(|view| [(halt.node.clone(), view)].into());
         let by_now = halting.and_then(|(roll, node)| {
             let observed = Observed::shown_at(now, roll, views).with_health(seen.health);
             ByNow::of(&record, node, &roll.settings, &observed)
@@ -125,6 +124,16 @@ impl HaltedRoll {
     pub fn awaits_drain(&self) -> bool {
         let is_of_drain = matches!(self.halt.cause, Some(HaltCause::Drain | HaltCause::DrainTimedOut));
         is_of_drain && self.by_now.is_none() && self.is_there
+    }
+
+    /// The node that halted it; empty if none did.
+    pub fn node(&self) -> &str {
+        &self.halt.node
+    }
+
+    /// What has become of the node that halted it, if the cause does not stand any more: `by now, node n2 is drained`.
+    pub fn by_now(&self) -> Option<String> {
+        self.by_now.map(|by_now| by_now.words(self.node()))
     }
 
     /// Why it has halted, what has become of that, and what to do.

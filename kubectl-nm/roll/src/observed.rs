@@ -122,6 +122,12 @@ impl NodeView {
         !self.uid.is_empty()
     }
 
+    /// The view of a node of which only this is known: since when it has been Ready, if it is, and its boot.
+    pub fn of_boot(name: &str, ready_since: Option<Timestamp>, boot_id: &str) -> Self {
+        // No other object has to be distinguished from this one.
+        Self { uid: name.to_owned(), ready_since, boot_id: boot_id.to_owned(), ..Self::default() }
+    }
+
     /// The view of a node at this time, after an earlier view of it.
     pub fn of(node: &Node, before: Option<&Self>, now: Timestamp) -> Self {
         let status = node.status.as_ref();

@@ -10,6 +10,7 @@ use nm_core::maintenance::roll::{self, Halt, HaltCause, Step};
 use nm_core::maintenance::{node, roll_name};
 use nm_roll::command::{kept_output, log_folder};
 use nm_roll::halted::{HaltedRoll, HaltingNode};
+use nm_roll::observed::NodeView;
 use nm_roll::record::{ProbedHealth, Roll};
 use nm_roll::{health, turn};
 use nm_shared::NodeMaintenance;
@@ -64,7 +65,8 @@ pub(crate) fn halted_rolls(
         let health = probed.remove(*roll);
         let node = facts.halted.get(&halt.node);
         let is_unread = node.is_none() && !facts.deleted.contains(&halt.node);
-        let seen = HaltingNode { node, is_unread, health };
+        let view = node.map(|node| NodeView::of(node, None, now));
+        let seen = HaltingNode { view, is_unread, health };
         let halted = HaltedRoll::of(roll, halt, rolls.get(*roll), seen, now).with_output(|node, since| {
             let folder = log_folder(roll, |variable| env::var_os(variable))?;
             kept_output(&folder, node, since)

@@ -7,6 +7,7 @@ use nm_core::maintenance::roll::Halt;
 use nm_core::maintenance::{State, roll_name};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names};
+use nm_roll::halted::HaltedRoll;
 
 use crate::config::action_table::Action;
 use crate::model::Model;
@@ -74,7 +75,7 @@ impl Model {
         let open = self.opened();
         let rows = self.fleet.rows.all().filter(|row| open.is_none_or(|open| open == row.node));
         let names: Vec<String> =
-            rows.filter(|row| self.fleet.is_unready(row)).map(|row| row.node.clone()).collect();
+            rows.filter(|row| self.fleet.delays_drain(row)).map(|row| row.node.clone()).collect();
         let first = names.first()?;
         let nodes = match names.len() {
             1 => format!("Node {first} is not Ready"),
@@ -106,7 +107,9 @@ impl Model {
     fn halted(&self, roll: &str, halt: &Halt) -> String {
         let ago = age(self.now.duration_since(halt.at).as_secs().max(0));
         let resume = nm_command(&self.options.kubectl, &format!("roll resume {}", shell_quoted(roll)));
-        format!("Roll {roll} halted {ago} ago ({resume} continues it): {}", halt.message)
+        let by_now = self.fleet.halted_rolls.get(roll).and_then(HaltedRoll::by_now);
+        let by_now = by_now.map(|by_now| format!("; {by_now}")).unwrap_or_default();
+        format!("Roll {roll} halted {ago} ago ({resume} continues it): {}{by_now}", halt.message)
     }
 
     /// The workloads that the drain of the open node has left without a ready pod, or those of all.

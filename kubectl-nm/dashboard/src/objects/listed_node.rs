@@ -47,13 +47,15 @@ impl From<Node> for ListedNode {
         let conditions = status.conditions.unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
         let since = |ready: &NodeCondition| Some(ready.last_transition_time.as_ref()?.0);
+        let info = status.node_info.unwrap_or_default();
         let details = NodeDetails {
             readiness: readiness(ready),
             ready_since: ready.filter(|ready| ready.status == "True").and_then(since),
             cordon: cordon_owner(&marks),
             pool: pool.or(control_plane.then_some(CONTROL_PLANE_POOL)).map(str::to_owned),
             zone: zone.map(str::to_owned),
-            version: status.node_info.map(|info| info.kubelet_version).unwrap_or_default(),
+            version: info.kubelet_version,
+            boot_id: info.boot_id,
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         };
         let shown = NodeMetadata {
@@ -112,7 +114,7 @@ mod tests {
                 "images": [{"names": ["a"], "sizeBytes": 5}],
                 "conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True",
                     "lastTransitionTime": "2026-01-01T00:01:00Z"}],
-                "nodeInfo": {"kubeletVersion": "v1.36.2", "machineID": "m"},
+                "nodeInfo": {"kubeletVersion": "v1.36.2", "machineID": "m", "bootID": "b"},
             },
         });
         let decoded: ListedNode = serde_json::from_value(node).unwrap();
@@ -128,6 +130,7 @@ mod tests {
                 pool: Some("blue".into()),
                 zone: Some("eu-1a".into()),
                 version: "v1.36.2".into(),
+                boot_id: "b".into(),
                 created: Some("2026-01-01T00:00:00Z".parse().unwrap()),
             }),
         };

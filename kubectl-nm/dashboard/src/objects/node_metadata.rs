@@ -30,6 +30,9 @@ pub(crate) struct NodeDetails {
     pub(crate) zone: Option<String>,
     /// The version of its kubelet.
     pub(crate) version: String,
+    /// Another one after each boot.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) boot_id: String,
     pub(crate) created: Option<Timestamp>,
 }
 

@@ -219,6 +219,7 @@ fn node(at: usize, step: usize) -> Arc<NodeMetadata> {
         pool: Some(format!("pool-{}", at % 12)),
         zone: Some(format!("zone-{}", at % 3)),
         version: format!("v1.36.{}", step % 9),
+        boot_id: String::new(),
         created: None,
     };
     Arc::new(NodeMetadata { name: name(at), details: Some(details), ..NodeMetadata::default() })

@@ -6,6 +6,7 @@ mod benchmark;
 mod cluster;
 mod drain_options;
 mod first_causes;
+mod halted_rolls;
 mod keys;
 mod list_causes;
 mod looks;

@@ -182,6 +182,7 @@ pub(crate) fn whole_nodes() -> Vec<Arc<NodeMetadata>> {
             pool: if node.control_plane { None } else { Some(["web", "batch"][number % 2].into()) },
             zone: Some(["eu-1a", "eu-1b", "eu-1c"][number % 3].into()),
             version: String::from("v1.36.2"),
+            boot_id: String::new(),
             created: Some(now() - SignedDuration::from_hours(24 * 40)),
         };
         Arc::new(NodeMetadata { details: Some(details), ..(*node).clone() })

@@ -138,6 +138,7 @@ pub(super) fn node_closed(model: &mut Model, node: &str) {
 }
 
 pub(super) fn tick(model: &mut Model) {
+    model.fleet.tick(model.now);
     for open in model.open.iter_mut().chain(model.background.iter_mut()) {
         let maintenance = model.fleet.maintenance_of(&open.name).map(AsRef::as_ref);
         open.pods.ready_since = model.fleet.ready_since(&open.name);

@@ -2,6 +2,7 @@
 
 pub(crate) mod drain_record;
 pub(crate) mod fleet_row;
+pub(crate) mod halted_rolls;
 pub(crate) mod node_list;
 pub(crate) mod node_row;
 pub(crate) mod outages;
@@ -17,15 +18,17 @@ use nm_core::args::duration::{TimeStyle, age};
 use nm_core::client::watch_stream::WatchChange;
 use nm_core::error::Error;
 use nm_core::explain::lasting_outages::may_have;
-use nm_core::maintenance::State;
 use nm_core::maintenance::changes::MaintenanceChange;
 use nm_core::maintenance::roll::{RollRunners, RollStanding, awaits_confirmation, paused_words};
+use nm_core::maintenance::{State, roll_name};
 use nm_core::terminal::text::first_names;
 use nm_core::watch::goal_tracker::{GoalTracker, TrackerUpdate};
+use nm_roll::halted::HaltedRoll;
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::ownership::oldest;
 
 use crate::model::fleet::fleet_row::FleetRow;
+use crate::model::fleet::halted_rolls::HaltedRolls;
 use crate::model::fleet::outages::Outages;
 use crate::model::lists::listing::{Listing, Row};
 use crate::objects::node_metadata::{NodeMetadata, NodeReadiness};
@@ -58,6 +61,7 @@ pub(crate) struct Fleet {
     /// Whether it is known that no reconciler leads.
     pub(crate) is_leaderless: bool,
     pub(crate) outages: Outages,
+    pub(crate) halted_rolls: HaltedRolls,
 }
 
 impl Fleet {
@@ -74,6 +78,7 @@ impl Fleet {
             halted: BTreeSet::new(),
             is_leaderless: false,
             outages: Outages::default(),
+            halted_rolls: HaltedRolls::default(),
         };
         fleet.rebuild();
         fleet
@@ -82,13 +87,36 @@ impl Fleet {
     /// Applies a change that the watch on maintenances reported.
     pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
         let update = self.tracker.apply_to_all(change)?;
+        let before = self.is_of_halted_roll(&update.changes);
         if matches!(change, WatchChange::Listed(_)) {
             self.rebuild();
         } else {
             update.changes.iter().for_each(|change| self.apply_to_row(change));
             self.refresh();
         }
+        let is_listed = matches!(change, WatchChange::Listed(_));
+        if is_listed || before || self.is_of_halted_roll(&update.changes) {
+            self.halted_rolls.outdate();
+        }
         Ok(update)
+    }
+
+    fn is_of_halted_roll(&self, changes: &[MaintenanceChange]) -> bool {
+        changes.iter().any(|change| {
+            let (MaintenanceChange::Updated { now: object, .. } | MaintenanceChange::Deleted(object)) =
+                change;
+            roll_name(object).is_some_and(|roll| self.rolls.halt(roll).is_some())
+        })
+    }
+
+    /// Finds out what has become of the rolls that have halted, if something of them has changed.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.halted_rolls.refresh(&self.rolls, &self.tracker, &self.nodes, now);
+    }
+
+    /// The roll of a maintenance, if it has halted.
+    pub(crate) fn halted_roll_of(&self, maintenance: &NodeMaintenance) -> Option<&HaltedRoll> {
+        self.halted_rolls.get(roll_name(maintenance)?)
     }
 
     fn apply_to_row(&mut self, change: &MaintenanceChange) {
@@ -149,6 +177,15 @@ impl Fleet {
     }
 
     pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
+        let is_about_halt = match change {
+            WatchChange::Listed(_) => true,
+            WatchChange::Applied(node) | WatchChange::Deleted(node) => {
+                self.rolls.halts().any(|(_, halt)| halt.node == node.name)
+            }
+        };
+        if is_about_halt {
+            self.halted_rolls.outdate();
+        }
         match change {
             WatchChange::Listed(all) => {
                 self.nodes =
@@ -254,7 +291,11 @@ impl Fleet {
 
     /// The same without the workloads that are down.
     pub(crate) fn why_in_state<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
-        let why = self.unready(row, row.why(now));
+        self.unready(row, self.why_if_ready(row, now))
+    }
+
+    fn why_if_ready<'a>(&self, row: &'a FleetRow, now: Timestamp) -> Cow<'a, str> {
+        let why = Cow::Borrowed(row.why(now));
         // Where the nodes are not known, neither is what becomes of this one.
         if let Some(since) = row.ending_since.filter(|_| !self.nodes.is_empty()) {
             return self.ending(&row.node, since, now);
@@ -289,20 +330,25 @@ impl Fleet {
         self.maintenance(row.key()).is_some_and(|object| awaits_confirmation(object))
     }
 
-    /// Why a node is in its state, after that it is not Ready, if that is known and delays its drain.
-    fn unready<'a>(&self, row: &FleetRow, why: &'a str) -> Cow<'a, str> {
+    /// Why a node is in its state, after that it is not Ready, if that is known.
+    fn unready<'a>(&self, row: &FleetRow, why: Cow<'a, str>) -> Cow<'a, str> {
         match self.is_unready(row) && !row.is_blocked_by_node() {
-            false => Cow::Borrowed(why),
+            false => why,
             true if why.is_empty() => Cow::Borrowed("the node is not Ready"),
             true => Cow::Owned(format!("the node is not Ready; {why}")),
         }
     }
 
-    /// Whether the node of a row is not Ready while it is drained, as far as that is known.
+    /// Whether the node of a row is not Ready while it is drained, as far as that is known, so that its pods may not terminate.
+    pub(crate) fn delays_drain(&self, row: &FleetRow) -> bool {
+        matches!(row.state, Some(State::Draining | State::Blocked)) && self.is_unready(row)
+    }
+
+    /// Whether the node of a row is not Ready while it is drained, or after that, as far as that is known.
     pub(crate) fn is_unready(&self, row: &FleetRow) -> bool {
-        let is_drained_now = matches!(row.state, Some(State::Draining | State::Blocked));
+        let is_known = matches!(row.state, Some(State::Draining | State::Blocked | State::Drained));
         let readiness = self.node(&row.node).and_then(|node| Some(node.details.as_ref()?.readiness));
-        is_drained_now && readiness.is_some_and(|readiness| readiness != NodeReadiness::Ready)
+        is_known && readiness.is_some_and(|readiness| readiness != NodeReadiness::Ready)
     }
 
     /// What becomes of a node whose maintenance ends since then.

@@ -14,6 +14,7 @@ use nm_core::maintenance::slow_surge::SlowSurge;
 use nm_core::maintenance::{State, blocked_pods, is_held_by_hooks, is_refused, uid};
 use nm_core::terminal::command_context::{nm_command, shell_quoted};
 use nm_core::terminal::text::{counted, first_names, harmless};
+use nm_roll::halted::HaltedRoll;
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenance, PodReference, PodState};
 
 use crate::model::fleet::fleet_row::FleetRow;
@@ -83,8 +84,9 @@ impl Model {
     pub(super) fn advice_of_selected(&self) -> Option<Advice> {
         match &self.open {
             Some(open) => {
-                let held = self.maintenance().filter(|it| waits(it) && !open.has_chosen());
-                let of_node = held.and_then(|maintenance| self.first_remedy(maintenance));
+                let maintenance = self.maintenance().filter(|_| !open.has_chosen());
+                let held = || self.first_remedy(maintenance.filter(|it| waits(it))?);
+                let of_node = maintenance.and_then(|it| self.remedy_of_halt(it)).or_else(held);
                 of_node.or_else(|| match open.pod_of_selected() {
                     Some(row) => self.remedy_of_pod(open, row),
                     None => self.remedy_of_replacement(open.selected_in_tree()?).map(Advice::from),
@@ -148,13 +150,23 @@ impl Model {
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
         let causes = self.first_causes.of_node(&maintenance.spec.node_name);
-        let first = self.first_remedy(maintenance);
+        let first = self.remedy_of_halt(maintenance).or_else(|| self.first_remedy(maintenance));
         let first = first.or_else(|| remedy_of_causes(maintenance, causes?.all()));
         let blocked = || remedy_of_blocked(maintenance, &self.fleet.rolls, &self.options.kubectl, self.now);
         let remedy =
             first.or_else(|| blocked().map(Advice::from)).or_else(|| self.remedy_of_cause(maintenance));
         let other = || self.remedy_of_surge(maintenance).or_else(|| self.remedy_of_outages(maintenance));
-        remedy.or_else(|| other().map(Advice::from))
+        remedy.or_else(|| other().map(Advice::from)).or_else(|| {
+            let halted = self.fleet.halted_roll_of(maintenance)?;
+            Some(of_halt(maintenance, halted, &self.options.kubectl))
+        })
+    }
+
+    /// What to do about the roll that the node has halted, unless its drain has to continue before.
+    fn remedy_of_halt(&self, maintenance: &NodeMaintenance) -> Option<Advice> {
+        let halted = self.fleet.halted_roll_of(maintenance)?;
+        let is_first = halted.node() == maintenance.spec.node_name && !halted.awaits_drain();
+        is_first.then(|| of_halt(maintenance, halted, &self.options.kubectl))
     }
 
     /// A surge that takes long, and the command that shows its cause.
@@ -240,6 +252,11 @@ fn waits(maintenance: &NodeMaintenance) -> bool {
 /// Whether what blocked pods has to be fixed before the drain, which has timed out, can continue.
 fn first_fixes_pods(maintenance: &NodeMaintenance) -> bool {
     explanation::continues(maintenance).is_some() && !is_held_by_hooks(maintenance)
+}
+
+fn of_halt(maintenance: &NodeMaintenance, halted: &HaltedRoll, kubectl: &str) -> Advice {
+    let cause = halted.cause(kubectl);
+    Advice::of(format!("{}: {}", maintenance.spec.node_name, told(&cause)), cause)
 }
 
 fn remedy_of(maintenance: &NodeMaintenance, cause: Cause) -> Option<Advice> {
