@@ -49,6 +49,28 @@ fn split_panel(model: &Model, area: Rect) -> [Rect; 2] {
     Layout::vertical([Constraint::Fill(1), Constraint::Length(height)]).areas(area)
 }
 
+/// From so many rows on, the page that shows what kubectl prints is below the rows, and not over them.
+const PAGE_BELOW_FROM: u16 = 36;
+
+/// Whether a page can be below the rows, so that there is a choice.
+pub(crate) fn can_split(model: &Model) -> bool {
+    model.size.1 >= PAGE_BELOW_FROM
+}
+
+/// Splits the screen between the rows and the page below them. A page over the whole screen leaves the rows where they are.
+pub(crate) fn split_page(model: &Model, area: Rect) -> [Rect; 2] {
+    if model.output.is_none() || model.has_whole_page || area.height < PAGE_BELOW_FROM {
+        return [area, area];
+    }
+    Layout::vertical([Constraint::Fill(2), Constraint::Fill(3)]).areas(area)
+}
+
+/// The whole screen.
+fn screen(model: &Model) -> Rect {
+    let (width, height) = model.size;
+    Rect { x: 0, y: 0, width, height }
+}
+
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScreenLayout {
@@ -74,12 +96,14 @@ pub(crate) struct ScreenLayout {
 
 impl ScreenLayout {
     pub(crate) fn whole(model: &Model) -> Self {
-        let (width, height) = model.size;
-        Self::of(model, Rect { x: 0, y: 0, width, height })
+        let [rows, _] = split_page(model, screen(model));
+        Self::of(model, rows)
     }
 
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
+        // Above a page, the rows get all of the space, and the last line is the page's edge.
+        let is_alone = model.output.is_none() || model.has_whole_page || !can_split(model);
         let two_lines = tall >= TWO_LINES_FROM && !model.shows_nodes() && model.fleet.rows.total() > 0;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let wrapped = |text: &str| notice_lines(text, area);
@@ -96,11 +120,11 @@ impl ScreenLayout {
                 lines(banner, tall >= 10),
                 Constraint::Fill(1),
                 // The headings and the volumes, in a third of the screen at most.
-                lines(volumes.saturating_add(1).min(tall / 3), tall >= 10 && volumes > 0),
-                lines(blockers, tall >= 14),
-                lines(count(why.len() + command.len()), tall >= 12),
+                lines(volumes.saturating_add(1).min(tall / 3), is_alone && tall >= 10 && volumes > 0),
+                lines(blockers, is_alone && tall >= 14),
+                lines(count(why.len() + command.len()), is_alone && tall >= 12),
                 lines(1, model.replay.is_some()),
-                lines(message, tall >= MESSAGE_FROM),
+                lines(message, is_alone && tall >= MESSAGE_FROM),
                 Constraint::Length(1),
             ])
             .areas(area);
@@ -113,8 +137,9 @@ impl ScreenLayout {
             let needed = if rows == 0 { u16::MAX } else { rows.saturating_add(1) };
             Layout::vertical([Constraint::Length(needed.min(rest.height / 2)), Constraint::Fill(1)])
         };
-        let [rows, side] = if model.side.is_some() { parts.areas(rest) } else { [rest, Rect::default()] };
-        let [rows, panel] = split_panel(model, rows);
+        let [rows, side] =
+            if model.side.is_some() && is_alone { parts.areas(rest) } else { [rest, Rect::default()] };
+        let [rows, panel] = if is_alone { split_panel(model, rows) } else { [rows, Rect::default()] };
         let [heads, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(rows);
         Self {
             header,
@@ -231,8 +256,8 @@ pub(crate) struct OutputLayout {
 
 impl OutputLayout {
     pub(crate) fn whole(model: &Model) -> Self {
-        let (width, height) = model.size;
-        Self::of(model, Rect { x: 0, y: 0, width, height })
+        let [_, page] = split_page(model, screen(model));
+        Self::of(model, page)
     }
 
     pub(crate) fn of(model: &Model, area: Rect) -> Self {

@@ -26,6 +26,7 @@ pub enum Action {
     Logs,
     PreviousLogs,
     Describe,
+    Zoom,
     Copy,
     Reconnect,
     Start,
@@ -194,6 +195,13 @@ pub(crate) const ACTIONS: &[ActionEntry] = &[
         "describe the pod, the workload, the node or the maintenance",
     )
     .in_footer(5, "describe"),
+    entry(
+        Action::Zoom,
+        Reading,
+        "zoom",
+        &["z"],
+        "logs and descriptions on the whole screen, or below the rows",
+    ),
     entry(Action::Copy, Reading, "copy", &["c"], "copy the command that is shown, or the row")
         .in_footer(17, "copy"),
     entry(Action::Reconnect, Reading, "reconnect", &["r"], "reconnect and redraw"),
@@ -250,7 +258,7 @@ impl Action {
 
     /// Whether it asks the cluster, which a replay does not have.
     pub(crate) fn needs_cluster(self) -> bool {
-        matches!(self, Self::Logs | Self::PreviousLogs | Self::Describe | Self::Reconnect)
+        matches!(self, Self::Logs | Self::PreviousLogs | Self::Describe | Self::Zoom | Self::Reconnect)
     }
 }
 

@@ -173,8 +173,10 @@ pub struct Model {
     /// Why no reconciler leads, if that is known.
     pub(crate) leader_gap: Option<LeaderGap>,
     pub(crate) dialog: Option<Dialog>,
-    /// What a command of kubectl prints, on the whole screen.
+    /// What a command of kubectl prints, below the rows or on the whole screen.
     pub(crate) output: Option<OutputPage>,
+    /// Whether such a page has the whole screen although there is space for it below the rows.
+    pub(crate) has_whole_page: bool,
     /// How often kubectl was run.
     pub(crate) runs: u64,
     /// The filter that is being typed, and the one before it.
@@ -227,6 +229,7 @@ impl Model {
             leader_gap: None,
             dialog: None,
             output: None,
+            has_whole_page: false,
             runs: 0,
             typing: None,
             side: None,

@@ -14,7 +14,7 @@ use crate::model::dialogs::pod_dialog::{GuardingBudgets, MachinePart, PodAction,
 use crate::model::panes::output::{OutputChange, OutputLine};
 use crate::model::{Model, Options};
 use crate::tests::painted::{painted, text};
-use crate::tests::scenes::{all_nodes, fleet, node, options, pod, press, send, type_in};
+use crate::tests::scenes::{all_nodes, fleet, node, options, pod, pods, press, send, type_in};
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }
@@ -201,6 +201,36 @@ fn the_output_of_kubectl_is_a_page_that_scrolls_and_closes() {
     assert!(matches!(type_in(&mut model, "r")[..], [Effect::Read { .. }]));
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::StopReading]);
     assert!(text(&model).contains("NAMESPACE/POD"));
+}
+
+#[test]
+fn a_tall_screen_has_the_page_below_the_rows_which_stay_live_and_z_switches() {
+    let has_rows = |model: &Model| text(model).contains("NAMESPACE/POD");
+    for height in [35, 36, 60] {
+        let is_tall = height >= 36;
+        let mut model = node(sized(120, height));
+        press(&mut model, KeyCode::Down);
+        output(&mut model);
+        assert!(text(&model).contains("listening on port 8080"), "{}", text(&model));
+        assert_eq!(has_rows(&model), is_tall, "{height} {}", text(&model));
+        assert_eq!(text(&model).contains("[z]"), is_tall, "{height} {}", text(&model));
+        if is_tall {
+            assert!(text(&model).contains("▶⊘ Blocked     shop/cart-2"), "the cursor: {}", text(&model));
+            let change =
+                WatchChange::Deleted(pods().into_iter().find(|pod| pod.id.name == "cart-0").unwrap());
+            send(&mut model, Message::Pods { node: "worker-07".into(), change });
+            press(&mut model, KeyCode::Down);
+            let shown = text(&model);
+            assert!(!shown.contains("⊘ Blocked     shop/cart-0"), "the rows are live: {shown}");
+            assert!(shown.contains("▶⊘ Blocked     shop/cart-2"), "the keys are the page's: {shown}");
+        }
+        type_in(&mut model, "z");
+        assert!(!has_rows(&model), "{height} {}", text(&model));
+        type_in(&mut model, "z");
+        assert_eq!(has_rows(&model), is_tall, "{height} {}", text(&model));
+        assert_eq!(press(&mut model, KeyCode::Esc), [Effect::StopReading]);
+        assert!(has_rows(&model) && !text(&model).contains("port 8080"), "{}", text(&model));
+    }
 }
 
 #[test]

@@ -17,6 +17,10 @@ const MOST_DRAINS: usize = 8;
 
 /// The node that the panel is about, if the screen has one.
 fn panel_node(model: &Model) -> Option<String> {
+    // A page hides the panel for a while.
+    if model.output.is_some() {
+        return model.rested.clone();
+    }
     let node = model.panel_row()?.node.clone();
     (ScreenLayout::whole(model).panel.height > 0).then_some(node)
 }

@@ -103,7 +103,7 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         Action::Stop => dialogs::open_stop(model),
         Action::Pause => return dialogs::open_pause(model),
         Action::Help => model.dialog = Some(Dialog::Help(0)),
-        // Motions, and questions about a pod, were handled above.
+        // Motions, and questions about a pod, were handled above, and only a page has two sizes.
         Action::Down
         | Action::Up
         | Action::PageDown
@@ -111,7 +111,8 @@ pub(super) fn perform(model: &mut Model, action: Action) -> Option<Effect> {
         | Action::Top
         | Action::Bottom
         | Action::Evict
-        | Action::Delete => {}
+        | Action::Delete
+        | Action::Zoom => {}
     }
     None
 }

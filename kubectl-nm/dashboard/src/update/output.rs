@@ -18,6 +18,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
         return None;
     }
     match model.options.config.keys.action(key) {
+        Some(Action::Zoom) => model.has_whole_page = !model.has_whole_page,
         Some(Action::Reconnect) => return pod_actions::read_again(model),
         Some(Action::Copy) => {
             let command = page.command.clone();

@@ -26,7 +26,7 @@ use ratatui::layout::Rect;
 
 use self::canvas::Canvas;
 use self::theme::Tone;
-use crate::layout::{ScreenLayout, notice_lines};
+use crate::layout::{ScreenLayout, notice_lines, split_page};
 use crate::model::Model;
 
 /// Draws the notices above the rows, one below the other, as far as there is space.
@@ -41,10 +41,14 @@ fn draw_banners(model: &Model, canvas: &mut Canvas<'_>, mut free: Rect, screen: 
 
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
-    let screen = ScreenLayout::of(model, area);
+    let [rows, page_area] = split_page(model, area);
+    let screen = ScreenLayout::of(model, rows);
     let mut canvas = Canvas::new(frame.buffer_mut(), model.options.appearance);
     if let Some(page) = &model.output {
-        return output::draw(model, page, &mut canvas, area);
+        output::draw(model, page, &mut canvas, page_area);
+        if rows == page_area {
+            return;
+        }
     }
     header::draw(model, &mut canvas, screen.header);
     draw_banners(model, &mut canvas, screen.banner, area);
@@ -72,7 +76,11 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     footer::draw_why(model, &mut canvas, screen.why);
     canvas.fade(false);
     replay_line::draw(model, &mut canvas, screen.replay);
-    footer::draw(model, &mut canvas, screen);
+    if model.output.is_some() {
+        output::draw_edge(&mut canvas, screen.footer);
+    } else {
+        footer::draw(model, &mut canvas, screen);
+    }
     if let Some(dialog) = &model.dialog {
         dialogs::draw(model, dialog, &mut canvas, area);
     }

@@ -4,8 +4,7 @@ use nm_core::terminal::text::counted;
 use ratatui::layout::Rect;
 
 use crate::config::action_table::Action;
-use crate::config::key_map::KeyMap;
-use crate::layout::OutputLayout;
+use crate::layout::{OutputLayout, can_split};
 use crate::model::Model;
 use crate::model::panes::output::OutputPage;
 use crate::view::canvas::{Canvas, line};
@@ -13,14 +12,24 @@ use crate::view::footer::{draw_key_line, draw_message};
 use crate::view::theme::Tone;
 use crate::wrapping::wrap;
 
-fn keys(map: &KeyMap) -> [(String, &'static str); 5] {
-    [
+fn keys(model: &Model) -> Vec<(String, &'static str)> {
+    let map = &model.options.config.keys;
+    let zoom = if model.has_whole_page { "below the rows" } else { "whole screen" };
+    let zoom = can_split(model).then(|| (map.shortest(Action::Zoom), zoom));
+    let keys = [
         (map.shortest(Action::Back), "back"),
         (map.up_and_down(), "scroll"),
         (map.ends(), "first, last"),
         (map.shortest(Action::Copy), "copy command"),
         (map.shortest(Action::Reconnect), "again"),
-    ]
+    ];
+    keys.into_iter().chain(zoom).collect()
+}
+
+/// The line between the rows and the page below them.
+pub(super) fn draw_edge(canvas: &mut Canvas<'_>, area: Rect) {
+    let across = canvas.glyphs.frame[0].repeat(usize::from(area.width));
+    canvas.write(area, area.x, &across, Tone::Accent);
 }
 
 pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, area: Rect) {
@@ -54,8 +63,8 @@ pub(super) fn draw(model: &Model, page: &OutputPage, canvas: &mut Canvas<'_>, ar
     };
     let width = areas.footer.width.saturating_sub(1);
     let start = canvas.write_right(Rect { width, ..areas.footer }, &position, tone);
-    let keys = keys(&model.options.config.keys);
-    let keys = keys.each_ref().map(|(key, what)| (key.as_str(), *what));
+    let keys = keys(model);
+    let keys: Vec<(&str, &str)> = keys.iter().map(|(key, what)| (key.as_str(), *what)).collect();
     draw_key_line(&keys, canvas, Rect { width: start.saturating_sub(areas.footer.x + 1), ..areas.footer });
 }
 

@@ -14,6 +14,9 @@ use crate::view::theme::Tone;
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let Some(side) = model.side else { return };
     let area = screen.side;
+    if area.height == 0 {
+        return;
+    }
     let (title, kind) = match side.shows {
         SideContent::Document => ("YAML", WatchKind::Maintenances),
         SideContent::Details => ("DETAILS", WatchKind::Maintenances),
