@@ -76,7 +76,7 @@ impl Model {
         let is_assigned = dialog.facts().is_some_and(|facts| facts.is_assigned);
         if is_assigned || rows.any(|row| row.progress.reason == Some(BlockReason::KeepsReturning)) {
             ReplacementPlace::SameNode
-        } else if open.first_causes.lacks_node(&pod) {
+        } else if self.first_causes.of_node(&open.name).is_some_and(|causes| causes.lacks_node(&pod)) {
             ReplacementPlace::Nowhere
         } else {
             ReplacementPlace::Unknown
