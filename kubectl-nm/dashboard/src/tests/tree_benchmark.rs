@@ -1,7 +1,6 @@
 //! How long the dashboard takes from a change to a frame while it shows the tree of replacements of a full node.
 //!
-//! `cargo test --release -p kubectl-nm --lib -- --ignored --nocapture tree_times`. The 99th percentile has to be at most
-//! 5 ms.
+//! `docs/performance.md` has the command. The 99th percentile has to be at most 5 ms.
 
 use std::time::{Duration, Instant};
 
