@@ -230,6 +230,13 @@ impl Budgets {
         refusals
     }
 
+    /// Why the only budget that guards `pod` allows no eviction, if its controller cannot count its pods. Of one that was never
+    /// counted, the API server says only that it is still being processed.
+    pub fn why_not_counted(&self, pod: &DrainPod) -> Option<String> {
+        let uncounted = only(self.of(pod)).filter(|left| !left.budget.is_counted())?;
+        Some(uncounted.budget.refusal().message)
+    }
+
     /// The number of disruptions that the budget allows when all expected pods are healthy.
     pub fn at_most(&self, budget: &BudgetKey) -> usize {
         self.find(budget).map_or(0, |left| left.budget.at_most())

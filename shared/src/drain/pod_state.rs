@@ -409,12 +409,13 @@ fn guard(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>
 
 fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, context: &PodContext<'_>) -> Blocker {
     let facts = BlockFacts { budget: guard(planned, refusal, context), ..BlockFacts::default() };
+    let message = context.budgets.why_not_counted(&planned.pod).unwrap_or_else(|| refusal.message.clone());
     let Some(block) = context.surge_block else {
-        return Blocker::new(BlockReason::DisruptionBudget, &*refusal.message).with(facts);
+        return Blocker::new(BlockReason::DisruptionBudget, message).with(facts);
     };
     let surge = Some(SurgeFacts { reason: block.reason, deployment: block.deployment.clone() });
     let forbidden = block.denied.as_ref().and_then(|denied| denied.access.clone());
-    let message = format!("{}; it is not replaced first: {}", refusal.message, block.message);
+    let message = format!("{message}; it is not replaced first: {}", block.message);
     Blocker::new(BlockReason::DisruptionBudget, message).with(BlockFacts { forbidden, surge, ..facts })
 }
 

@@ -160,6 +160,32 @@ fn the_facts_of_several_budgets_are_listed_by_name_up_to_ten() {
 }
 
 #[test]
+fn a_budget_that_was_never_counted_is_not_said_to_be_processed() {
+    let pod = planned(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
+    let budget = |conditions: Value| -> PodDisruptionBudget {
+        let status = json!({"disruptionsAllowed": 0, "desiredHealthy": 0, "currentHealthy": 0, "conditions": conditions});
+        let metadata = json!({"namespace": "ns", "name": "a", "generation": 1});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"selector": {}}, "status": status}))
+            .unwrap()
+    };
+    let said = "The disruption budget a is still being processed by the server.";
+    let message = |conditions: Value| {
+        let budgets = Budgets::from_objects(&[budget(conditions)]);
+        let refusal = BudgetRefusal { message: said.into(), budget: None };
+        let attempt = answered(EvictionOutcome::RefusedByBudget(refusal));
+        standing(&pod, &known(Some(&attempt), true, &budgets), now()).blocker.unwrap().message
+    };
+    assert_eq!(message(json!([])), said);
+    let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
+        "message": "jobs.batch does not implement the scale subresource", "lastTransitionTime": "2026-01-02T03:00:00Z"}]);
+    assert_eq!(
+        message(failed),
+        "The disruption budget a does not allow evicting pods currently because it failed sync: jobs.batch does not implement the \
+         scale subresource"
+    );
+}
+
+#[test]
 fn a_refusal_says_who_refuses_and_what_to_change() {
     use EvictionOutcome as Outcome;
     let pod = planned(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
