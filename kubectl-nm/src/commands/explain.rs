@@ -362,9 +362,9 @@ fn print_paragraph(cause: &Cause, nodes: &[String], now: Timestamp, out: &mut Ou
         let command = if out.can_ask() { command.clone() } else { confirmed(command) };
         out.data(&Line::new(format!("    {command}")))?;
     }
-    if cause.left_out > 0 {
+    if !cause.left_out.is_empty() {
         let how = if nodes.len() > 1 { ONE_BY_ONE } else { ONCE_DONE };
-        let words = left_out_words(cause.left_out, "command");
+        let words = left_out_words(cause.left_out.len(), "command");
         out.wrapped_data(&Line::new(format!("  {words}: {how}.")))?;
     }
     Ok(())

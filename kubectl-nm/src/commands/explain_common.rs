@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nm_core::explain::cause::{Cause, left_out_words};
+use nm_core::explain::cause::{Cause, alike_words, left_out_words};
 use nm_core::explain::outage_causes::are_down;
 use nm_core::terminal::text::first_names;
 
@@ -21,10 +21,8 @@ pub(super) struct CommonCause {
     pub(super) nodes: Vec<String>,
     /// What it is, each sentence with the nodes of which it is true, apart from the sentence that names workloads.
     what: Vec<(String, Vec<String>)>,
-    /// How many sentences are left out.
-    left_out: usize,
-    /// The commands that are only counted.
-    more_commands: BTreeSet<String>,
+    /// The sentences that are left out.
+    left_out: BTreeSet<String>,
 }
 
 impl CommonCause {
@@ -37,43 +35,47 @@ impl CommonCause {
                 && (&known.advice, known.outlook) == (&cause.advice, cause.outlook)
         };
         let sentences = cause.what.iter().skip(usize::from(!cause.down.is_empty())).cloned();
-        let Some(Self { cause: known, nodes, what, left_out, more_commands }) = all.iter_mut().find(is_alike)
-        else {
+        let Some(Self { cause: known, nodes, what, left_out }) = all.iter_mut().find(is_alike) else {
             let what = sentences.map(|text| (text, vec![node.to_owned()])).collect();
-            let (nodes, more_commands) = (vec![node.to_owned()], BTreeSet::new());
-            all.push(Self { cause, nodes, what, left_out: 0, more_commands });
+            all.push(Self { cause, nodes: vec![node.to_owned()], what, left_out: BTreeSet::new() });
             return;
         };
+        // What each of them counts is counted together.
+        let [of_known, of_new] = [&known.alike, &cause.alike].map(|alike| alike_words(alike.len()));
+        what.retain(|(text, _)| known.alike.is_empty() || *text != of_known);
+        let sentences = sentences.filter(|text| cause.alike.is_empty() || *text != of_new);
+        left_out.extend(std::mem::take(&mut known.alike));
         if !nodes.iter().any(|known| known == node) {
             nodes.push(node.to_owned());
         }
-        *left_out += add_sentences(what, sentences.collect(), node);
+        left_out.extend(add_sentences(what, sentences.collect(), node));
+        left_out.extend(cause.alike);
         let down: Vec<String> = cause.down.into_iter().filter(|name| !known.down.contains(name)).collect();
         known.down.extend(down);
         known.pods.extend(cause.pods);
         known.add_times(cause.since.into_iter().chain(cause.latest));
-        known.left_out += cause.left_out;
         known.refusals = known.refusals.saturating_add(cause.refusals);
         let unseen: Vec<String> =
             cause.unseen.into_iter().filter(|text| !known.unseen.contains(text)).collect();
         known.unseen.extend(unseen);
         known.unseen.truncate(MAX_COMMANDS);
-        for command in cause.commands {
-            if known.commands.len() <= MAX_COMMANDS && !known.commands.contains(&command) {
-                known.commands.push(command);
-            } else if !known.commands.contains(&command) {
-                more_commands.insert(command);
-            }
-        }
+        known.commands.extend(cause.commands);
+        known.left_out.extend(cause.left_out);
     }
 
     /// Leaves out all but the first commands of several nodes.
     pub(super) fn shorten_commands(&mut self) {
-        let (commands, more) = (&mut self.cause.commands, self.more_commands.len());
+        if self.nodes.len() < 2 {
+            return;
+        }
+        let Cause { commands, left_out, .. } = &mut self.cause;
+        let mut seen = BTreeSet::new();
+        commands.extend(std::mem::take(left_out));
+        commands.retain(|command| seen.insert(command.clone()));
         // One more is no longer than to say that there is one.
-        let is_long = self.nodes.len() > 1 && commands.len() + more > MAX_COMMANDS + 1;
-        let most = if is_long { MAX_COMMANDS } else { commands.len() };
-        self.cause.left_out += more + commands.drain(most..).len();
+        if commands.len() > MAX_COMMANDS + 1 {
+            *left_out = commands.split_off(MAX_COMMANDS);
+        }
     }
 
     /// What it is. A sentence that is not true of all nodes names those that it is about.
@@ -87,19 +89,20 @@ impl CommonCause {
             [_] => self.cause.what.first().cloned(),
             down => Some(are_down(down)),
         };
-        let left_out = (self.left_out > 0)
-            .then(|| format!("{}: {ONE_BY_ONE}.", left_out_words(self.left_out, "detail")));
+        let is_shown = |text: &&String| self.what.iter().any(|(shown, _)| shown == *text);
+        let more = self.left_out.iter().filter(|text| !is_shown(text)).count();
+        let left_out = (more > 0).then(|| format!("{}: {ONE_BY_ONE}.", left_out_words(more, "detail")));
         is_down.into_iter().chain(self.what.iter().map(of)).chain(left_out).collect()
     }
 }
 
 /// Adds the sentences that are new, before the last one if both end with it: the cause follows the numbers of its budgets. Returns
-/// how many there are too many.
-fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) -> usize {
+/// those that are too many.
+fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node: &str) -> Vec<String> {
     let ends_alike = known.last().map(|(text, _)| text) == more.last();
     let end = known.len() - usize::from(ends_alike);
     let mut left = MAX_SENTENCES.saturating_sub(known.len());
-    let (mut new, mut left_out) = (Vec::new(), 0);
+    let (mut new, mut left_out) = (Vec::new(), Vec::new());
     for text in more {
         match known.iter_mut().find(|(known, _)| *known == text) {
             Some((_, nodes)) if nodes.iter().any(|known| known == node) => {}
@@ -108,7 +111,7 @@ fn add_sentences(known: &mut Vec<(String, Vec<String>)>, more: Vec<String>, node
                 left -= 1;
                 new.push((text, vec![node.to_owned()]));
             }
-            None => left_out += 1,
+            None => left_out.push(text),
         }
     }
     known.splice(end..end, new);

@@ -1,5 +1,6 @@
 //! The causes of several nodes.
 
+use nm_core::explain::cause::alike_words;
 use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::{running, with_status};
 use serde_json::json;
@@ -56,4 +57,36 @@ fn pods_that_have_gone_are_not_said_to_stay_while_nobody_leads() {
     let words = |first| extent(&cause(first), Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(words(FirstCause::PodsGone), "Were blocked: shop/web-0.");
     assert_eq!(words(FirstCause::AllowsNow), "Staying: shop/web-0.");
+}
+
+#[test]
+fn what_several_nodes_leave_out_of_the_same_budgets_is_counted_once() {
+    let cause = || {
+        let numbers = |at: usize| format!("PDB ns-{at}/web needs 2, has 2.");
+        let command = |at: usize| format!("kubectl -n ns-{at} patch pdb web");
+        let shown =
+            (0..5).map(numbers).chain([alike_words(4), String::from("It can never allow an eviction.")]);
+        Cause {
+            what: shown.collect(),
+            alike: (5..9).map(numbers).collect(),
+            commands: (0..5).map(command).collect(),
+            left_out: (5..9).map(command).collect(),
+            ..Cause::default()
+        }
+    };
+    let of_nodes = |nodes: &[&str]| {
+        let mut all = Vec::new();
+        for node in nodes {
+            CommonCause::add(&mut all, cause(), node);
+        }
+        let [mut common] = <[CommonCause; 1]>::try_from(all).unwrap_or_else(|_| panic!());
+        common.shorten_commands();
+        (common.sentences(), common.cause.commands.len(), common.cause.left_out.len())
+    };
+    assert_eq!(of_nodes(&["n1"]), (cause().what, 5, 4));
+    let (sentences, shown, left_out) = of_nodes(&["n1", "n2", "n3"]);
+    assert_eq!((shown, left_out), (5, 4));
+    assert_eq!(sentences.len(), 7, "{sentences:#?}");
+    assert_eq!(sentences[5], "It can never allow an eviction.");
+    assert_eq!(sentences[6], "4 more details are left out here: explain the nodes one by one to see more.");
 }

@@ -13,7 +13,7 @@ use nm_shared::{
     WaitReason, WaitingPod,
 };
 
-use crate::explain::cause::{Cause, CommonGround, Outlook, few_and_more, few_of, sentence};
+use crate::explain::cause::{Cause, CommonGround, Outlook, alike_words, few_of, sentence};
 use crate::explain::cause_wording::{Told, Words};
 use crate::explain::cluster_facts::{ClusterFacts, Unseen};
 use crate::explain::deletions;
@@ -289,12 +289,14 @@ impl Group<'_> {
             let guarded = facts.budgets.get(&kept.budget).filter(|_| !is_failed && !is_over);
             Some(Budget::from(guarded?.budget.as_ref().ok()?.as_ref()?).facts())
         };
-        let numbers = self.kept.iter().map(|kept| kept.what(is_failed, read(kept))).collect();
+        let (numbers, alike) = few_of(self.kept.iter().map(|kept| kept.what(is_failed, read(kept))));
+        let more = (!alike.is_empty()).then(|| alike_words(alike.len()));
         let pods: BTreeSet<String> =
             self.kept.iter().flat_map(|kept| &kept.pods).map(ToString::to_string).collect();
         Cause {
-            what: few_and_more(numbers, "budget")
+            what: numbers
                 .into_iter()
+                .chain(more)
                 .chain(what)
                 .chain(were_preempted(&self.subjects, facts))
                 .collect(),
@@ -304,6 +306,7 @@ impl Group<'_> {
             advice,
             commands,
             left_out,
+            alike,
             outlook: Outlook::of(passes),
             common: cause.map(|cause| CommonGround::FirstCause(Box::new(cause.clone()))),
             ..Cause::of_times(self.kept.iter().flat_map(|kept| kept.times.iter().copied()))
@@ -390,7 +393,7 @@ fn read_terminating(
         pods: subjects.iter().map(|subject| subject.pod.to_string()).collect(),
         advice,
         commands,
-        left_out: left_out.len(),
+        left_out,
         outlook: Outlook::Passes,
         ..Cause::default()
     }

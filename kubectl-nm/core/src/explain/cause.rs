@@ -33,8 +33,10 @@ pub struct Cause {
     pub advice: String,
     /// Commands to paste into a shell, with connection flags; none if nothing has to be done.
     pub commands: Vec<String>,
-    /// How many commands like these are left out, because there are many.
-    pub left_out: usize,
+    /// The commands like these that are left out, because there are many.
+    pub left_out: Vec<String>,
+    /// The sentences like the first ones that are only counted, in the last of these.
+    pub alike: Vec<String>,
     /// What becomes of it if nobody does anything.
     pub outlook: Outlook,
     /// Whether it is harm that the drain does to a workload, and keeps nothing from going on.
@@ -107,7 +109,7 @@ impl Cause {
 
     /// Leaves the remedy to another cause.
     pub fn clear_remedy(&mut self) {
-        (self.advice, self.commands, self.left_out) = (String::new(), Vec::new(), 0);
+        (self.advice, self.commands, self.left_out) = (String::new(), Vec::new(), Vec::new());
     }
 
     /// A cause of which only these times are known.
@@ -156,12 +158,9 @@ pub fn left_out_words(count: usize, what: &str) -> String {
     format!("{} {are} left out here", counted(count, &format!("more {what}")))
 }
 
-/// The first few distinct sentences, and how many more there are: `5 more budgets are alike.`
-pub(super) fn few_and_more(texts: Vec<String>, noun: &str) -> Vec<String> {
-    let (mut few, left_out) = few_of(texts);
-    let more = left_out.len();
-    few.extend((more > 0).then(|| format!("{} are alike.", counted(more, &format!("more {noun}")))));
-    few
+/// `5 more budgets are alike.`
+pub fn alike_words(count: usize) -> String {
+    format!("{} are alike.", counted(count, "more budget"))
 }
 
 /// The sentence with a full stop, and with a capital letter unless it begins with a name. One that was cut stays so.

@@ -132,14 +132,14 @@ impl FirstCause {
     }
 }
 
-/// The same, and how many commands are left out.
+/// The same, and the commands that are left out.
 pub(super) fn tell_counted(
     end: &ChainEnd,
     maintenance: &NodeMaintenance,
     facts: &ClusterFacts,
     kubectl: &str,
     now: Timestamp,
-) -> (Told, usize) {
+) -> (Told, Vec<String>) {
     Words::of(maintenance, facts, &end.subjects, kubectl, now).counted(|words| words.tell(&end.cause))
 }
 
@@ -449,11 +449,11 @@ impl Words<'_> {
         self.each(self.subjects.iter().map(|subject| &subject.pod), command)
     }
 
-    /// A cause in words, and how many commands are left out.
-    pub(super) fn counted(self, tell: impl Fn(Self) -> Told) -> (Told, usize) {
-        let all = tell(Self { has_all_commands: true, ..self }).commands.len();
+    /// A cause in words, and the commands that are left out.
+    pub(super) fn counted(self, tell: impl Fn(Self) -> Told) -> (Told, Vec<String>) {
+        let all = tell(Self { has_all_commands: true, ..self }).commands;
         let told = tell(self);
-        let left_out = all.saturating_sub(told.commands.len());
+        let left_out = all.into_iter().filter(|command| !told.commands.contains(command)).collect();
         (told, left_out)
     }
 

@@ -171,7 +171,7 @@ fn not_running(
             what: [waits].into_iter().chain(told.what).collect(),
             advice: format!("{}. {}", told.advice, evict_now(&end.subjects, have_run)),
             commands: told.commands.into_iter().chain(deletes).collect(),
-            left_out: left_out + kept.len(),
+            left_out: left_out.into_iter().chain(kept).collect(),
             ..about(&waiting)
         }
     };

@@ -374,7 +374,7 @@ fn attached(error: Option<&str>, volumes: &[&AttachedVolume], kubectl: &str) -> 
         what: vec![what],
         advice: advice.to_owned(),
         commands,
-        left_out: left_out.len(),
+        left_out,
         outlook: Outlook::of(error.is_none()),
         ..Cause::of_times(volumes.iter().map(|volume| volume.since.0))
     }
@@ -411,7 +411,7 @@ fn blocking(
         refusals: pods.iter().fold(0, |refusals: i32, pod| refusals.saturating_add(pod.attempts)),
         advice,
         commands,
-        left_out: left_out.len() + uncounted.len(),
+        left_out: left_out.into_iter().chain(uncounted).collect(),
         pods: names,
         ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
     };
@@ -478,7 +478,7 @@ fn returned(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
             pods: pods.iter().map(|pod| pod.reference().to_string()).collect(),
             advice: returned_pods::ADVICE.to_owned(),
             commands,
-            left_out: left_out.len(),
+            left_out,
             outlook: Outlook::Stays,
             ..Cause::of_times(pods.iter().map(|pod| pod.since.0))
         }

@@ -86,7 +86,7 @@ pub(super) fn name_remedy(
         ),
         stuck => without_a_node(stuck, is_assigned, maintenance, &words),
     };
-    (cause.advice, cause.left_out) = (advice, left_out.len());
+    (cause.advice, cause.left_out) = (advice, left_out);
     cause.commands = commands.into_iter().chain(edit).collect();
 }
 

@@ -129,7 +129,7 @@ fn explain(
         if at == 0 {
             cause.advice = told.advice;
             cause.commands.splice(0..0, told.commands);
-            cause.left_out += left_out;
+            cause.left_out.extend(left_out);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Advice {
         let mut commands = cause.commands.into_iter();
         let command = commands.next().unwrap_or_default();
         let remedy = Remedy { advice: cause.advice, command };
-        Self { why, remedy, then: commands.collect(), left_out: cause.left_out }
+        Self { why, remedy, then: commands.collect(), left_out: cause.left_out.len() }
     }
 }
 
