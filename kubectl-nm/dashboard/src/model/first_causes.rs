@@ -61,17 +61,22 @@ impl FirstCauses {
         is_same
     }
 
-    /// What has to be read now, if anything: what has not been read yet, or what was read a while ago.
+    /// What has to be read now, if anything: what has not been read yet, or what was read a while ago. In a list, only blocked pods
+    /// are explained: to find those that terminate, all pods of their node are read.
     pub(crate) fn begin(
         &mut self,
         maintenance: Option<&NodeMaintenance>,
+        is_open: bool,
         now: Timestamp,
     ) -> Option<FactsToRead> {
         let age = self.requested.map_or(SignedDuration::MAX, |requested| now.duration_since(requested));
         if age < MIN_INTERVAL {
             return None;
         }
-        let wanted = FactsToRead::of(maintenance);
+        let mut wanted = FactsToRead::of(maintenance);
+        if !is_open {
+            wanted.nodes.clear();
+        }
         if wanted.is_empty() {
             *self = Self { node: std::mem::take(&mut self.node), ..Self::default() };
             return None;
@@ -174,7 +179,8 @@ mod tests {
         let (cart, web) = (object(numbers), object(&numbers.replace("cart", "web")));
         let mut causes = FirstCauses::default();
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let mut read = |object: Option<&NodeMaintenance>, second| causes.begin(object, at(second)).is_some();
+        let mut read =
+            |object: Option<&NodeMaintenance>, second| causes.begin(object, true, at(second)).is_some();
         assert!(read(Some(&cart), 100), "nothing has been read");
         assert!(!read(Some(&cart), 129));
         assert!(read(Some(&cart), 130), "it is old");
@@ -191,11 +197,12 @@ mod tests {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let mut causes = FirstCauses { deadline: Some(at(110)), ..FirstCauses::default() };
         let reads: Vec<i64> =
-            (100..140).filter(|second| causes.begin(Some(&object), at(*second)).is_some()).collect();
+            (100..140).filter(|second| causes.begin(Some(&object), true, at(*second)).is_some()).collect();
         assert_eq!(reads, [100, 130]);
         causes.deadline = Some(at(136));
         assert!(
-            causes.begin(Some(&object), at(136)).is_some() && causes.begin(Some(&object), at(142)).is_none()
+            causes.begin(Some(&object), true, at(136)).is_some()
+                && causes.begin(Some(&object), true, at(142)).is_none()
         );
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn read(model: &mut Model) -> Option<Effect> {
         return None;
     }
     let explained = model.maintenance().filter(|object| is_open || !blocked_pods(object).is_empty()).cloned();
-    let wanted = model.first_causes.begin(explained.as_deref(), model.now)?;
+    let wanted = model.first_causes.begin(explained.as_deref(), is_open, model.now)?;
     let all = model.fleet.maintenances_by_node().into_values().cloned().collect();
     Some(Effect::ReadCauses { node, wanted, all, rolls: model.fleet.rolls.clone() })
 }
