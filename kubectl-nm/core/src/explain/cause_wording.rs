@@ -388,7 +388,9 @@ impl Words<'_> {
         suits.sort_by_key(|node| self.return_order(node, &cordoned_before));
         let (own, others): (Vec<&String>, Vec<&String>) =
             suits.into_iter().partition(|node| *node == self.node);
-        let suitable = if obstacle.is_of_anti_affinity() { others } else { [others, own].concat() };
+        // Once the node is drained, they have left it.
+        let is_apart = obstacle.is_of_anti_affinity() && !self.facts.drained.contains(self.node);
+        let suitable = if is_apart { others } else { [others, own].concat() };
         suitable.into_iter().filter(|node| self.roll_of(node).is_none()).cloned().collect()
     }
 

@@ -133,3 +133,24 @@ fn pods_that_are_deleted_unless_their_budgets_allow_their_evictions_are_named() 
     assert_eq!(found(1, Some(31)), [""; 0], "they leave in turn");
     assert_eq!(found(0, None), [""; 0]);
 }
+
+#[test]
+fn a_pod_that_a_budget_keeps_and_whose_template_names_the_node_would_return() {
+    let mut db = (*pod("db-0", &json!({"name": "v"}))).clone();
+    let managed = json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+    db.metadata.managed_fields = serde_json::from_value(managed).unwrap();
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "w", "controller": true}]);
+    db.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    let mut snapshot = snapshot(&["n1", "n2"], vec![Arc::new(db)]);
+    let budget = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1}});
+    snapshot.budgets = vec![serde_json::from_value(budget).unwrap()];
+    let report = report(&["n1"], None, snapshot, &[]);
+    let harm: Vec<String> = lines(&harms(&report, None)).iter().map(ToString::to_string).collect();
+    let returns = "evicted, it would return to the node, because its owner assigns it to this node, bypassing the scheduler";
+    assert!(
+        harm.iter().any(|line| line.starts_with("never leaves: shop/db-0: ") && line.contains(returns)),
+        "{harm:#?}"
+    );
+}

@@ -37,19 +37,34 @@ pub(super) fn block_assigned(forecast: &mut Forecast, snapshot: &ClusterSnapshot
     let Some(pods) = &snapshot.pods else { return };
     let failing = failing_jobs::failing(forecast, &snapshot.jobs).remove(&None).unwrap_or_default();
     for expected in &mut forecast.pods {
-        let is_evicted = matches!(expected.fate, PodOutcome::Evicted | PodOutcome::WaitsForBudget(_));
+        let is_held = |blocker: &Blocker| expected.leaves && blocker.reason == BlockReason::DisruptionBudget;
+        let may_leave = match &expected.fate {
+            PodOutcome::Evicted | PodOutcome::WaitsForBudget(_) => true,
+            PodOutcome::Blocked(blocker) => is_held(blocker),
+            _ => false,
+        };
         let stays = expected.returning == Some(ReturningPods::Stay);
         let pod = pods.find(&expected.node, pod::uid(&expected.pod));
-        if is_evicted
+        let returns = may_leave
             && expected.is_replaced()
             && !stays
             && !failing_jobs::control(&failing, &expected.pod)
-            && pod.is_some_and(|pod| is_assigned_by_template(pod))
-        {
-            expected.fate = keeps_returning("its owner assigns it to this node, bypassing the scheduler");
+            && pod.is_some_and(|pod| is_assigned_by_template(pod));
+        match &mut expected.fate {
+            PodOutcome::Blocked(blocker) if returns => {
+                blocker.message = format!(
+                    "{}; evicted, it would return to the node, because {ASSIGNED}",
+                    blocker.message.trim_end_matches('.')
+                );
+            }
+            fate if returns => *fate = keeps_returning(ASSIGNED),
+            _ => {}
         }
     }
 }
+
+/// Why a pod returns that its template assigns to its node.
+const ASSIGNED: &str = "its owner assigns it to this node, bypassing the scheduler";
 
 fn keeps_returning(cause: &str) -> PodOutcome {
     PodOutcome::Blocked(Blocker {

@@ -58,3 +58,29 @@ fn a_cordoned_node_on_which_a_pod_would_be_spread_too_unevenly_is_not_to_be_unco
     assert!(!strict.contains("uncordon n2"), "{strict}");
     assert!(loose.contains("uncordon n2"), "{loose}");
 }
+
+#[test]
+fn a_pod_that_pods_on_other_nodes_keep_away_fits_its_node_once_it_is_drained() {
+    let apart = "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match pod anti-affinity rules.";
+    let commands = |phase: &str| {
+        let facts = surroundings::outage(3, json!([]), vec![pending("Unschedulable", apart)]);
+        let nodes =
+            vec![parse(&cordoned("n1")), parse(&node("n2", json!({}))), parse(&node("n3", json!({})))];
+        let object = with_status(
+            "n1",
+            json!({"phase": phase, "conditions": [{"type": "Cordoned", "status": "True",
+            "lastTransitionTime": "2026-01-02T03:04:30Z", "reason": "Cordoned", "message": ""}]}),
+        );
+        let known = ClusterFacts::of_maintenances([&object]);
+        let facts = ClusterFacts {
+            nodes: Some(Ok(nodes)),
+            in_maintenance: known.in_maintenance,
+            drained: known.drained,
+            ..facts
+        };
+        explained(&object, &facts).into_iter().flat_map(|cause| cause.commands).collect::<Vec<_>>()
+    };
+    let stop = String::from("kubectl nm stop n1");
+    assert!(commands("Succeeded").contains(&stop), "{:#?}", commands("Succeeded"));
+    assert!(!commands("Running").contains(&stop), "its other pods may be there");
+}
