@@ -51,12 +51,14 @@ async fn facts(cluster: &Cluster, action: PodAction, target: &PodTarget) -> Resu
     };
     let finalizers = foreign_finalizers(&pod.finalizers).cloned().collect();
     let kept_by = kept_by(&pod, Timestamp::now());
+    let is_terminating = pod.deletion.is_some();
     let (has_empty_dir, machine) = (pod.has_empty_dir, machine_part(&pod, &received).await);
     let id = NodePod::from(pod).id;
     Ok(PodFacts {
         uid: id.key.clone(),
         owner: id.owner.clone(),
         has_empty_dir,
+        is_terminating,
         is_assigned,
         machine,
         budgets,

@@ -35,6 +35,7 @@ pub(super) fn facts() -> PodFacts {
         uid: "cart-0".into(),
         owner: Owner::recorded("sts/cart"),
         has_empty_dir: true,
+        is_terminating: false,
         is_assigned: false,
         finalizers: vec![],
         machine: None,

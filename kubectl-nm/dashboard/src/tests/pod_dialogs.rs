@@ -73,3 +73,11 @@ fn a_deletion_names_the_template_that_assigns_the_replacement_and_the_finalizers
         assert!(shown(&model).contains(said), "{}", text(&model));
     }
 }
+
+#[test]
+fn a_pod_that_is_being_deleted_is_not_said_to_be_recreated() {
+    let mut model = node(options());
+    asked(&mut model, "D", Ok(PodFacts { is_terminating: true, ..facts() }));
+    assert!(shown(&model).contains("It is already being deleted"), "{}", text(&model));
+    assert!(!shown(&model).contains("recreates it"), "{}", text(&model));
+}

@@ -85,6 +85,13 @@ fn known(dialog: &PodDialog, facts: &PodFacts, place: ReplacementPlace) -> Vec<D
         lines.push(problem(format!("Another deletion changes nothing: {removed}.")));
         return lines;
     }
+    if facts.is_terminating {
+        lines.push(problem(
+            "It is already being deleted: it is gone once the kubelet of its node has ended its containers.",
+        ));
+        lines.push(problem("Another deletion changes nothing, unless its grace period is shorter."));
+        return lines;
+    }
     match &facts.budgets {
         GuardingBudgets::Unknown(why) => lines.push(problem(format!("Its budgets are not known: {why}"))),
         GuardingBudgets::Known(budgets) if budgets.is_empty() => {

@@ -54,6 +54,8 @@ pub(crate) struct PodFacts {
     /// None if no controller recreates it.
     pub(crate) owner: Option<Owner>,
     pub(crate) has_empty_dir: bool,
+    /// Whether its deletion has been requested.
+    pub(crate) is_terminating: bool,
     /// Whether its pod template assigns it to its node.
     pub(crate) is_assigned: bool,
     /// What it is to a virtual machine.
