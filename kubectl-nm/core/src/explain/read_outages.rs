@@ -169,7 +169,9 @@ async fn add_lacking<'a>(
     gaps.extend(unseen.into_iter().map(OutageGap::Unseen));
     let drain = |(node, (began, object)): (&&'a str, &(Timestamp, &NodeMaintenance))| {
         let preempted = preemption::of_drain(node, *began, &stopped, &facts.preempted);
-        let is_over = with_lacking && State::of(object) == State::Drained;
+        // A roll halts if workloads do not recover after a node is back in service.
+        let is_done = State::of(object) == State::Drained || kept_by_roll(object).is_some();
+        let is_over = with_lacking && is_done;
         (*node, Drain { began: *began, is_over, preempted })
     };
     let drains: BTreeMap<&str, Drain> = drained.iter().map(drain).collect();

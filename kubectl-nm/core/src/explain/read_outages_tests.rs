@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::outage_causes::lost_by_preemption;
+use crate::maintenance::{ROLL_FINALIZER, ROLL_LABEL};
 use crate::testing::fake_server::{cluster, failure};
 use crate::testing::objects::{running, with_status};
 
@@ -144,6 +145,38 @@ async fn too_many_pods_are_a_gap_only_where_a_workload_is_down() {
     assert_eq!(gaps(1).await, [].into(), "it may be scaling up");
     let more = Unseen::Failed("list pods".into(), format!("there are more than {MAX_PODS}"));
     assert_eq!(gaps(0).await, [OutageGap::Unseen(more)].into());
+}
+
+#[tokio::test]
+async fn a_workload_that_lacks_pods_is_found_while_a_roll_checks_a_node_that_is_back_in_service() {
+    let killing = json!([{"metadata": {"name": "a"}, "reason": "Killing", "source": {"host": "n1"},
+        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-6c4-bcdfg", "uid": "u"},
+        "lastTimestamp": "2026-01-02T03:04:10Z"}]);
+    let web = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 3},
+        "status": {"replicas": 3, "readyReplicas": 2}});
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6c4", "uid": "rs", "controller": true}]);
+    let unready = json!([{"metadata": {"name": "web-6c4-xyz12", "namespace": "shop", "uid": "x", "ownerReferences": owner,
+        "labels": {"pod-template-hash": "6c4"}, "creationTimestamp": "2026-01-02T03:04:11Z"}, "spec": {"nodeName": "n3"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}]);
+    let (cluster, _) = cluster(move |_, path| match path {
+        "/api/v1/events" => list_of(&killing, ""),
+        "/apis/apps/v1/namespaces/shop/deployments" => list_of(&json!([web]), ""),
+        "/api/v1/namespaces/shop/pods" => list_of(&unready, ""),
+        _ => list_of(&json!([]), ""),
+    });
+    let mut status = running(1, &[]);
+    (status["phase"], status["podCounts"]) = (json!("Succeeded"), json!({"gone": 1}));
+    status["conditions"] = json!([{"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let mut object = with_status("n1", status);
+    object.metadata.labels = Some([(ROLL_LABEL.to_owned(), "kernel".to_owned())].into());
+    object.metadata.finalizers = Some(vec![ROLL_FINALIZER.to_owned()]);
+    object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-02T03:04:30Z")).unwrap();
+    let mut facts = ClusterFacts::default();
+    Box::pin(add(&mut facts, [&object], &cluster, "2026-01-02T03:06:00Z".parse().unwrap())).await;
+    let lacking = facts.lacking.remove("n1").unwrap_or_default();
+    let names: Vec<String> = lacking.iter().map(|outage| outage.workload.reference()).collect();
+    assert_eq!(names, ["shop/deploy/web"]);
 }
 
 #[tokio::test]
