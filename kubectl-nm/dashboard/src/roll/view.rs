@@ -313,7 +313,7 @@ fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLi
     let Some(row) = model.told_row() else { return TonedLines::new() };
     let (node, detail) = (&row.progress.node, detail(row, model.now));
     if let (RowState::Blocked, Some((why, remedy))) = (row.state, model.remedy(node)) {
-        let mut lines = paragraph(&why, width, Tone::Bad);
+        let mut lines = paragraph(&format!("{}.", why.trim_end_matches('.')), width, Tone::Bad);
         lines.extend(paragraph(&format!("{}: {}", remedy.advice, remedy.command), width, Tone::Plain));
         return lines;
     }
