@@ -65,13 +65,14 @@ impl CommonCause {
 
     /// Leaves out all but the first commands of several nodes.
     pub(super) fn shorten_commands(&mut self) {
+        let Cause { commands, left_out, .. } = &mut self.cause;
+        let mut seen = BTreeSet::new();
+        commands.retain(|command| seen.insert(command.clone()));
+        left_out.retain(|command| seen.insert(command.clone()));
         if self.nodes.len() < 2 {
             return;
         }
-        let Cause { commands, left_out, .. } = &mut self.cause;
-        let mut seen = BTreeSet::new();
-        commands.extend(std::mem::take(left_out));
-        commands.retain(|command| seen.insert(command.clone()));
+        commands.append(left_out);
         // One more is no longer than to say that there is one.
         if commands.len() > MAX_COMMANDS + 1 {
             *left_out = commands.split_off(MAX_COMMANDS);

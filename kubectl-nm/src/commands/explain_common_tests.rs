@@ -84,6 +84,8 @@ fn what_several_nodes_leave_out_of_the_same_budgets_is_counted_once() {
         (common.sentences(), common.cause.commands.len(), common.cause.left_out.len())
     };
     assert_eq!(of_nodes(&["n1"]), (cause().what, 5, 4));
+    let (_, shown, left_out) = of_nodes(&["n1", "n1"]);
+    assert_eq!((shown, left_out), (5, 4), "two causes of one node have the same commands");
     let (sentences, shown, left_out) = of_nodes(&["n1", "n2", "n3"]);
     assert_eq!((shown, left_out), (5, 4));
     assert_eq!(sentences.len(), 7, "{sentences:#?}");

@@ -284,6 +284,10 @@ impl Words<'_> {
                 return (advice, commands.into_iter().chain(stop).collect());
             }
             let edit = self.edited_owners();
+            let select = format!(
+                "change the {selector} of its workload, so that it selects other nodes too: that replaces its pods, whatever the \
+                 budget allows, so agree on a time with their owner"
+            );
             let add = (!selection.names_nodes()).then(|| format!("add a node that the {selector} selects"));
             // Without an outage first.
             let surge = never.surge.and_then(|grant| {
@@ -291,18 +295,12 @@ impl Words<'_> {
                 self.surge_with_a_node(never, left, &added, grant)
             });
             if let Some((advice, first)) = surge {
-                let advice = format!(
-                    "{advice}. Otherwise, change the {selector} of its workload, so that it selects other nodes too; or {}",
-                    ways([stays, change, None])
-                );
+                let advice = format!("{advice}. Otherwise, {select}; or {}", ways([stays, change, None]));
                 let commands = first.into_iter().chain(edit).chain(stop).chain(commands).collect();
                 return (advice, commands);
             }
             let commands = edit.into_iter().chain(commands).chain(stop).collect();
-            let advice = format!(
-                "Change the {selector} of its workload, so that it selects other nodes too; or {}",
-                ways([change, add, stays])
-            );
+            let advice = capitalized(&format!("{select}; or {}", ways([change, add, stays])));
             return (advice, commands);
         }
         let Some(grant) = never.surge else {

@@ -55,8 +55,9 @@ impl NoNodeLeft {
         let accessible = volumes.node_selectors(pod);
         let fits = |node: &Node| node_fit::check(pod, &accessible, node).is_ok();
         let is_ours = |node: &&Node| in_maintenance.contains(node::name(node));
-        // A pod that tolerates the taints of a maintenance fits such a node, too.
-        if nodes.iter().any(fits) {
+        // A pod that tolerates the taints of a maintenance fits such a node, too; but its own is no other one.
+        let own = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        if nodes.iter().any(|node| own != Some(node::name(node)) && fits(node)) {
             return None;
         }
         let (fitting, others): (Vec<&Node>, Vec<&Node>) =

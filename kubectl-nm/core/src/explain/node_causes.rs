@@ -157,7 +157,7 @@ pub(super) fn held(
     } else {
         ("No pod is evicted yet", PRE_DRAIN_HOOK)
     };
-    // The next cause says who aborted it, and what to do.
+    // Nobody removes the hook of a roll that was aborted.
     let is_left = roll_name(maintenance).is_some_and(|roll| facts.rolls.is_left(roll, now));
     let removable = removable_hooks(maintenance, &hold.hooks, facts, now);
     let (advice, commands) = match (roll_name(maintenance), removable.as_slice()) {
@@ -172,7 +172,13 @@ pub(super) fn held(
             );
             let status = roll_command("status", roll, kubectl);
             if is_left {
-                (format!("See what roll {roll} has done: its --before action may have failed"), vec![status])
+                let stop = nm_command(kubectl, &format!("stop {}", shell_quoted(node(maintenance))));
+                (
+                    format!(
+                        "Return the node to service, or continue roll {roll} after all, with its --before action"
+                    ),
+                    vec![stop, roll_command("resume", roll, kubectl)],
+                )
             } else if is_going_on {
                 let wait = format!("Wait until roll {roll} has run its --before action; see how far it is");
                 (wait, vec![status])
@@ -204,7 +210,7 @@ pub(super) fn held(
         since: Some(hold.since.0),
         advice,
         commands,
-        outlook: Outlook::of(!is_left || !removable.is_empty()),
+        outlook: Outlook::of(!is_left || hold.hooks.is_empty() || !removable.is_empty()),
         ..Cause::default()
     })
 }

@@ -62,7 +62,7 @@ const MAX_SINGLE_READ: Duration = Duration::from_secs(30);
 /// How long a pod may be starting before it is read whether its node reports.
 const START: SignedDuration = SignedDuration::from_secs(20);
 
-/// Of how many pods that have been starting for long the nodes are read at most.
+/// How many nodes of pods that have been starting for long are read at most.
 const MAX_LATE: usize = 20;
 
 /// Of how many nodes the terminating pods are read at most.
@@ -314,8 +314,8 @@ pub(super) async fn read_late_nodes(cluster: &Cluster, facts: &mut ClusterFacts,
     };
     let late = facts.pods().filter(is_late).filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
     let known = matches!(facts.nodes, Some(Ok(_)));
-    let names: BTreeSet<String> = late.filter(|_| !known).take(MAX_LATE).collect();
-    let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    let names: BTreeSet<String> = late.filter(|_| !known).collect();
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).take(MAX_LATE).collect();
     for (name, node) in own_nodes(cluster, &names).await {
         facts.unready.extend(node.as_ref().and_then(UnreadyNode::of).map(|unready| (name, unready)));
     }

@@ -16,6 +16,9 @@ use crate::objects::node_pod::PodId;
 /// A read that is this old is repeated.
 const REREAD_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
+/// The same for the selected row of a list, which many dashboards show all day.
+const REREAD_ROW_AFTER: SignedDuration = SignedDuration::from_mins(2);
+
 /// How often there is a read at most, however fast budgets and pods change.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
@@ -82,7 +85,8 @@ impl FirstCauses {
             return None;
         }
         let is_over = self.deadline.is_some_and(|deadline| deadline <= now);
-        if wanted == self.wanted && age < REREAD_AFTER && !is_over && !self.is_outdated {
+        let reread_after = if is_open { REREAD_AFTER } else { REREAD_ROW_AFTER };
+        if wanted == self.wanted && age < reread_after && !is_over && !self.is_outdated {
             return None;
         }
         self.is_outdated = false;

@@ -67,8 +67,8 @@ impl RollModel {
             lines.push(String::new());
             lines.push(String::from("The roll waits until you confirm that it continues with this node."));
             lines.push(String::from("Answer the question below."));
-            // What the drain has done matters for the answer. What the node waits for is said.
-            all.retain(|cause| cause.is_outage);
+            // That it waits for the answer is said. The rest matters for the answer.
+            all.retain(|cause| !cause.passes());
         } else if all.is_empty() {
             lines.push(String::from("Nothing is blocked."));
         }

@@ -314,7 +314,13 @@ fn why(model: &RollModel, columns: &[Column<RollColumn>], width: u16) -> TonedLi
     let (node, detail) = (&row.progress.node, detail(row, model.now));
     if let (RowState::Blocked, Some((why, remedy))) = (row.state, model.remedy(node)) {
         let mut lines = paragraph(&format!("{}.", why.trim_end_matches('.')), width, Tone::Bad);
-        lines.extend(paragraph(&format!("{}: {}", remedy.advice, remedy.command), width, Tone::Plain));
+        let advice = remedy.advice.trim_end_matches('.');
+        let text = match remedy.command.as_str() {
+            "" => format!("{advice}."),
+            command => format!("{advice}: {command}"),
+        };
+        lines
+            .extend((!advice.is_empty()).then(|| paragraph(&text, width, Tone::Plain)).into_iter().flatten());
         return lines;
     }
     let column = columns.iter().find(|column| column.what == RollColumn::Detail);

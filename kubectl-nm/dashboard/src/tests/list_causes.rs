@@ -15,8 +15,8 @@ fn the_cause_of_the_selected_row_is_read_once_the_cursor_rests_and_dropped_with_
     let [Effect::ReadCauses { node, wanted, .. }] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(node, "worker-07");
     assert!(wanted.budgets.contains(&cart()), "{wanted:?}");
-    assert_eq!(tick(&mut model, 31), [], "it is not read again at once");
-    assert!(matches!(tick(&mut model, 32)[..], [Effect::ReadCauses { .. }]), "it is old");
+    assert_eq!(tick(&mut model, 121), [], "it is not read again at once");
+    assert!(matches!(tick(&mut model, 122)[..], [Effect::ReadCauses { .. }]), "it is old");
 
     let by_status = model.remedy().unwrap().1.command;
     send(&mut model, read(never_allowing("worker-07")));
@@ -31,16 +31,16 @@ fn the_cause_of_the_selected_row_is_read_once_the_cursor_rests_and_dropped_with_
 
     // An open node has what was read of it in the list, and the list has it again afterwards.
     press(&mut model, KeyCode::Enter);
-    assert_eq!((tick(&mut model, 33), model.remedy().unwrap().1.command.as_str()), (vec![], patch));
+    assert_eq!((tick(&mut model, 123), model.remedy().unwrap().1.command.as_str()), (vec![], patch));
     press(&mut model, KeyCode::Esc);
     assert_eq!(model.remedy().unwrap().1.command, patch);
 
     press(&mut model, KeyCode::Down);
     assert_ne!(model.remedy().unwrap().1.command, patch, "another node");
-    assert_eq!(tick(&mut model, 34), []);
+    assert_eq!(tick(&mut model, 124), []);
     press(&mut model, KeyCode::Up);
     assert_eq!(model.remedy().unwrap().1.command, by_status, "it has been dropped");
     // Nothing blocks a pod of the last node.
     press(&mut model, KeyCode::End);
-    assert_eq!((tick(&mut model, 35), tick(&mut model, 36)), (vec![], vec![]));
+    assert_eq!((tick(&mut model, 125), tick(&mut model, 126)), (vec![], vec![]));
 }

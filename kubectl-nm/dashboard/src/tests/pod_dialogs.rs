@@ -77,7 +77,10 @@ fn a_deletion_names_the_template_that_assigns_the_replacement_and_the_finalizers
 #[test]
 fn a_pod_that_is_being_deleted_is_not_said_to_be_recreated() {
     let mut model = node(options());
-    asked(&mut model, "D", Ok(PodFacts { is_terminating: true, ..facts() }));
-    assert!(shown(&model).contains("It is already being deleted"), "{}", text(&model));
+    let finalizers = vec![String::from("example.com/hold")];
+    asked(&mut model, "D", Ok(PodFacts { is_terminating: true, finalizers, ..facts() }));
+    for said in ["It is already being deleted", "Until its finalizer example.com/hold is removed"] {
+        assert!(shown(&model).contains(said), "{}", text(&model));
+    }
     assert!(!shown(&model).contains("recreates it"), "{}", text(&model));
 }

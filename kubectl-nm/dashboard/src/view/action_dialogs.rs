@@ -86,10 +86,10 @@ fn known(dialog: &PodDialog, facts: &PodFacts, place: ReplacementPlace) -> Vec<D
         return lines;
     }
     if facts.is_terminating {
-        lines.push(problem(
-            "It is already being deleted: it is gone once the kubelet of its node has ended its containers.",
-        ));
+        let words = "It is already being deleted: the kubelet of its node has to end its containers first.";
+        lines.push(problem(words));
         lines.push(problem("Another deletion changes nothing, unless its grace period is shorter."));
+        lines.extend(finalizers(facts));
         return lines;
     }
     match &facts.budgets {
@@ -127,10 +127,14 @@ fn known(dialog: &PodDialog, facts: &PodFacts, place: ReplacementPlace) -> Vec<D
         }
         (Some(owner), ReplacementPlace::Unknown) => sentence(format!("{owner} recreates it."), Tone::Plain),
     });
-    lines.extend(facts.finalizers.iter().map(|finalizer| {
-        problem(format!("Until its finalizer {finalizer} is removed, the pod stays Terminating."))
-    }));
+    lines.extend(finalizers(facts));
     lines
+}
+
+fn finalizers(facts: &PodFacts) -> impl Iterator<Item = DialogLine> {
+    facts.finalizers.iter().map(|finalizer| {
+        problem(format!("Until its finalizer {finalizer} is removed, the pod stays Terminating."))
+    })
 }
 
 /// `PDB shop/cart allows 0 disruptions now (needs 3, has 3): the deletion bypasses it.`

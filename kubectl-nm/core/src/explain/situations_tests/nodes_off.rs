@@ -1,9 +1,11 @@
 //! Replacements that fit nodes that are not Ready.
 
+use nm_shared::cluster::volumes::Volumes;
 use serde_json::{Value, json};
 
 use super::nodes::{EDIT, STOP, only};
 use super::*;
+use crate::explain::no_node_left::NoNodeLeft;
 
 #[test]
 fn a_node_that_is_off_returns_once_it_is_ready() {
@@ -91,4 +93,15 @@ fn a_replacement_that_was_scheduled_to_a_node_which_is_off_is_not_starting() {
             (expected, [command.to_owned()].as_slice())
         );
     }
+}
+
+#[test]
+fn its_own_node_is_no_other_one_that_is_left_for_a_pod_that_tolerates_everything() {
+    let tolerant = |pod: Value| edited(pod, "/spec/tolerations", json!([{"operator": "Exists"}]));
+    let nodes = [parse::<Node>(&cordoned("n1"))];
+    let in_maintenance = ["n1".to_owned()].into();
+    let left =
+        |pod: Value| NoNodeLeft::of(&parse(&tolerant(pod)), &nodes, &Volumes::default(), &in_maintenance);
+    assert!(left(ready("web-0", "n1")).is_some(), "evicted, it would return");
+    assert!(left(pending("Unschedulable", UNFIT)).is_none(), "no maintenance keeps it from n1");
 }
