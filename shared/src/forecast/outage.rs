@@ -9,7 +9,7 @@ use crate::api::returned_pod::WorkloadReference;
 use crate::api::status::BlockReason;
 use crate::cluster::pod;
 use crate::forecast::preemption::Preemption;
-use crate::forecast::{Forecast, PodOutcome};
+use crate::forecast::{Forecast, PodForecast, PodOutcome};
 
 /// How long a replacement usually takes to become Ready, at most: a workload that is down for less may only be waiting for it.
 pub const USUAL_REPLACEMENT: SignedDuration = SignedDuration::from_secs(30);
@@ -85,7 +85,7 @@ pub fn without_ready_pod(
         let Some(workload) = pod::workload(&expected.pod).filter(serves) else { continue };
         let preemptor = preemptors.get(&pod::reference(&expected.pod));
         let is_deleted = forecast.is_deleted_unless_allowed(expected);
-        let leaves = drains_now(&expected.node) && (is_deleted || leaves_unreplaced(&expected.fate));
+        let leaves = drains_now(&expected.node) && (is_deleted || leaves_unreplaced(expected, forecast));
         let loss = losses.entry(NamespacedWorkload { namespace, workload }).or_default();
         loss.stays |= !leaves && preemptor.is_none();
         loss.is_caused |= expected.fate != PodOutcome::Terminating;
@@ -127,11 +127,17 @@ fn serves(workload: &WorkloadReference) -> bool {
 }
 
 /// Whether the pod leaves without waiting for another one to be Ready.
-fn leaves_unreplaced(outcome: &PodOutcome) -> bool {
-    match outcome {
+fn leaves_unreplaced(expected: &PodForecast, forecast: &Forecast) -> bool {
+    // A budget may let all its pods leave at once.
+    let is_unguarded = || {
+        let mut budgets = forecast.budgets.iter();
+        let guard = expected.guarded_by.as_ref();
+        guard.is_none_or(|guard| budgets.any(|known| known.budget == *guard && known.at_most >= known.pods))
+    };
+    match &expected.fate {
         PodOutcome::Evicted | PodOutcome::Deleted(_) | PodOutcome::Terminating => true,
         // It was evicted, and starts again on the node.
-        PodOutcome::Blocked(blocker) => blocker.reason == BlockReason::KeepsReturning,
+        PodOutcome::Blocked(blocker) => blocker.reason == BlockReason::KeepsReturning && is_unguarded(),
         // The drain does not cause the deletion of a namespace.
         PodOutcome::DeletedWithNamespace
         | PodOutcome::Stays(_)
@@ -151,7 +157,6 @@ mod tests {
     use super::*;
     use crate::cluster::disruption_budget::BudgetKey;
     use crate::drain::blocker::Blocker;
-    use crate::forecast::PodForecast;
     use crate::forecast::budget_forecast::BudgetForecast;
 
     fn expected(node: &str, owner: (&str, &str), ready: bool, fate: PodOutcome) -> PodForecast {
@@ -246,7 +251,24 @@ mod tests {
             BlockReason::KeepsReturning,
             "it returns to the node".to_owned(),
         ));
-        assert_eq!(out(vec![expected("n1", web, true, returns)], &none), ["Deployment/web"]);
+        let returning = || expected("n1", web, true, returns.clone());
+        assert_eq!(out(vec![returning()], &none), ["Deployment/web"]);
+        let budget = BudgetKey { namespace: "shop".into(), name: "web".into() };
+        let guarded = |at_most: usize| {
+            let guard = BudgetForecast {
+                budget: budget.clone(),
+                pods: 2,
+                now: at_most,
+                at_most,
+                rounds: None,
+                short_of: 0,
+                lacks: None,
+            };
+            let pods = (0..2).map(|_| PodForecast { guarded_by: Some(budget.clone()), ..returning() });
+            let forecast = Forecast { pods: pods.collect(), budgets: vec![guard], ..Forecast::default() };
+            without_ready_pod(&forecast, |_| true, &none, &[]).len()
+        };
+        assert_eq!([guarded(1), guarded(2)], [0, 1], "one after another, or both at once");
         let workload = pod::workload(&goes("n1").pod).unwrap();
         let elsewhere = |names: &[&str]| {
             let workload = NamespacedWorkload { namespace: "shop".into(), workload: workload.clone() };
