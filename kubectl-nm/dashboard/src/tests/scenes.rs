@@ -358,3 +358,21 @@ pub(crate) fn node_messages() -> Vec<Message> {
         Message::Pods { node: node(), change: WatchChange::Deleted(last) },
     ]
 }
+
+/// The list in which a node is selected for which a maintenance is planned.
+pub(super) fn with_planned() -> Model {
+    let mut model = fleet(options());
+    let mut planned = maintenance(
+        "worker-12",
+        60,
+        json!({"phase": "Pending", "conditions": [
+        {"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
+            "lastTransitionTime": "2026-01-02T03:05:00Z"}]}),
+    );
+    planned.metadata.uid = Some(String::from("uid-worker-12"));
+    planned.spec.suspend = true;
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(planned))));
+    type_in(&mut model, "/worker-12");
+    press(&mut model, KeyCode::Enter);
+    model
+}

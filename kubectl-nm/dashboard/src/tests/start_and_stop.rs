@@ -17,7 +17,7 @@ use crate::model::dialogs::start_preview::PlanRequest;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
 use crate::tests::scenes::{
-    confirm, fleet, maintenance, node, now, options, press, send, set_watch, type_in,
+    confirm, fleet, maintenance, node, now, options, press, send, set_watch, type_in, with_planned,
 };
 
 /// The names and uids of the maintenances to delete.
@@ -67,19 +67,7 @@ fn tab_leaves_the_nodes_cordoned() {
 
 #[test]
 fn a_planned_node_which_is_not_cordoned_cannot_be_kept_cordoned() {
-    let mut model = fleet(options());
-    let mut planned = maintenance(
-        "worker-12",
-        60,
-        json!({"phase": "Pending", "conditions": [
-        {"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
-            "lastTransitionTime": "2026-01-02T03:05:00Z"}]}),
-    );
-    planned.metadata.uid = Some(String::from("uid-worker-12"));
-    planned.spec.suspend = true;
-    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(planned))));
-    type_in(&mut model, "/worker-12");
-    press(&mut model, KeyCode::Enter);
+    let mut model = with_planned();
     type_in(&mut model, "x");
     let shown = text(&model);
     assert!(shown.contains("[Enter] stop  [Esc] cancel") && !shown.contains("cordoned"), "{shown}");

@@ -13,7 +13,9 @@ use crate::model::dialogs::start_preview::{DrainPlan, PlanRequest};
 use crate::objects::node_metadata::NodeMetadata;
 use crate::objects::watch_state::{WatchKind, WatchState};
 use crate::tests::painted::text;
-use crate::tests::scenes::{empty, fleet, maintenance, options, press, send, set_watch, type_in};
+use crate::tests::scenes::{
+    empty, fleet, maintenance, options, press, send, set_watch, type_in, with_planned,
+};
 
 const CHECKING: &str = "checking what it would harm ...  ";
 const HARM: &str = "never leaves: shop/solo-0";
@@ -164,19 +166,7 @@ fn a_start_in_a_large_or_unknown_cluster_is_checked_too() {
 #[test]
 fn the_dialog_that_resumes_a_planned_maintenance_checks_it_too() {
     let open = || {
-        let mut model = fleet(options());
-        let mut planned = maintenance(
-            "worker-12",
-            60,
-            json!({"phase": "Pending", "conditions": [
-            {"type": "Suspended", "status": "True", "reason": "Planned", "message": "",
-                "lastTransitionTime": "2026-01-02T03:05:00Z"}]}),
-        );
-        planned.metadata.uid = Some(String::from("uid-worker-12"));
-        planned.spec.suspend = true;
-        send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(planned))));
-        type_in(&mut model, "/worker-12");
-        press(&mut model, KeyCode::Enter);
+        let mut model = with_planned();
         type_in(&mut model, "p");
         assert_eq!(press(&mut model, KeyCode::Enter), [Effect::CheckPlan(request(&["worker-12"]))]);
         assert!(text(&model).contains(CHECKING), "{}", text(&model));
