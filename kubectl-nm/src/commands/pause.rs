@@ -12,7 +12,7 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::maintenance::start::Existing;
 use nm_core::maintenance::suspend::suspend;
-use nm_core::maintenance::{State, name_unless_node, node, roll_name, status};
+use nm_core::maintenance::{State, name_unless_node, node, purposes, roll_name, status};
 use nm_core::plan::cost::{self, DrainCost};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style, counted};
@@ -125,10 +125,12 @@ pub(crate) async fn run(
     let is_refused = nodes.len() > 1 && !args.yes && !out.can_ask();
     let cost = if pause || is_refused { DrainCost::default() } else { cost_of(&todo, cluster).await };
     let (harms, slow, unknown) = (cost.harm_lines(), cost.slow_lines(), cost.unknown_line());
+    let reasons = purposes(&todo);
     let question = Question {
         what,
         cluster: cluster.context(),
         nodes: &nodes,
+        reason: reasons.as_deref(),
         harms: &harms,
         slow: &slow,
         unknown: unknown.as_ref(),

@@ -16,7 +16,7 @@ use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
 use nm_core::leader::gap;
 use nm_core::maintenance::ending::{NodeEnding, endings, keep_cordon};
-use nm_core::maintenance::{name_unless_node, node, purpose, purpose_words, status};
+use nm_core::maintenance::{name_unless_node, node, purpose_words, purposes, status};
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::{Line, Style};
 use nm_core::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -183,7 +183,7 @@ fn confirm(
         }
         (false, _) => "Return {} to service",
     };
-    let reasons = reasons(maintenances);
+    let reasons = purposes(maintenances.iter().map(|object| &**object));
     let reason = reasons.as_deref();
     let question =
         Question { what, cluster: cluster.context(), nodes: &nodes, reason, harms, ..Question::default() };
@@ -235,25 +235,6 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
 fn of_nodes(nodes: &[String], existing: &[GroupedMaintenance]) -> Vec<GroupedMaintenance> {
     let of_node = |name| existing.iter().filter(move |object| node(object) == name).cloned();
     nodes.iter().flat_map(of_node).collect()
-}
-
-/// `disk swap`; with the nodes unless all have this reason: `disk swap (n1, n2); new kernel (n3)`.
-fn reasons(maintenances: &[GroupedMaintenance]) -> Option<String> {
-    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (reason, node) in maintenances.iter().filter_map(|object| Some((purpose(object)?, node(object)))) {
-        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, nodes)) => nodes.push(node),
-            None => by_reason.push((reason, vec![node])),
-        }
-    }
-    match by_reason.as_slice() {
-        [] => None,
-        [(reason, nodes)] if nodes.len() == maintenances.len() => Some((*reason).to_owned()),
-        several => {
-            let named = several.iter().map(|(reason, nodes)| format!("{reason} ({})", nodes.join(", ")));
-            Some(named.collect::<Vec<_>>().join("; "))
-        }
-    }
 }
 
 fn line(object: &NodeMaintenance, deletion: Deletion, ending: Option<NodeEnding>) -> Line {

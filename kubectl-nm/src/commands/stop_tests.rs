@@ -372,9 +372,9 @@ fn the_question_names_the_reasons_with_their_nodes_unless_all_have_the_same() {
         let object = |(node, reason): &(&str, &str)| {
             let mut maintenance = requested(node);
             maintenance.spec.reason = Some((*reason).to_owned());
-            GroupedMaintenance { group: Group::Medik8s, maintenance }
+            maintenance
         };
-        reasons(&all.iter().map(object).collect::<Vec<_>>())
+        purposes(&all.iter().map(object).collect::<Vec<_>>())
     };
     assert_eq!(named(&[("n1", ""), ("n2", "")]), None);
     assert_eq!(named(&[("n1", "disk"), ("n2", "disk")]).as_deref(), Some("disk"));

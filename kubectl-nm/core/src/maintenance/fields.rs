@@ -32,6 +32,29 @@ pub fn purpose(maintenance: &NodeMaintenance) -> Option<&str> {
     maintenance.spec.reason.as_deref().filter(|reason| !reason.trim().is_empty())
 }
 
+/// `disk swap`; with the nodes unless all have this reason: `disk swap (n1, n2); new kernel (n3)`. None if none has a reason.
+pub fn purposes<'a>(maintenances: impl IntoIterator<Item = &'a NodeMaintenance>) -> Option<String> {
+    let mut all = 0;
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for object in maintenances {
+        all += 1;
+        let Some(reason) = purpose(object) else { continue };
+        let node = node(object);
+        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, nodes)) => nodes.push(node),
+            None => by_reason.push((reason, vec![node])),
+        }
+    }
+    match by_reason.as_slice() {
+        [] => None,
+        [(reason, nodes)] if nodes.len() == all => Some((*reason).to_owned()),
+        several => {
+            let named = several.iter().map(|(reason, nodes)| format!("{reason} ({})", nodes.join(", ")));
+            Some(named.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
 /// ` (reason: disk swap)`, if the maintenance has a reason; of a long one, its beginning.
 pub fn purpose_words(maintenance: &NodeMaintenance) -> String {
     purpose(maintenance).map(|reason| format!(" (reason: {})", beginning(reason))).unwrap_or_default()

@@ -24,8 +24,8 @@ pub mod suspend;
 pub use fields::{
     PICKUP_TIMEOUT, ROLL_FINALIZER, ROLL_LABEL, ROLLS_NAMESPACE, attached_volumes, blocked_count,
     blocked_pods, blocking, condition, cordoned_since, degraded, error_without_details, has_timed_out,
-    is_refused, name_unless_node, node, pending_pods, purpose, purpose_words, roll_hook_owner, roll_name,
-    status, timeout_seconds, uid, waiting_for, waiting_pods,
+    is_refused, name_unless_node, node, pending_pods, purpose, purpose_words, purposes, roll_hook_owner,
+    roll_name, status, timeout_seconds, uid, waiting_for, waiting_pods,
 };
 pub use headline::{
     but_unselected, came_later, drain_began, drain_ended, drain_result, drain_times_out, drained_again_since,

@@ -7,6 +7,7 @@ use nm_core::client::cluster::Cluster;
 use nm_core::error::Error;
 use nm_core::error::exit::Exit;
 use nm_core::interaction::confirm::Question;
+use nm_core::maintenance::purposes;
 use nm_core::maintenance::roll::RollRunners;
 use nm_core::maintenance::roll_job::RollJob;
 use nm_core::terminal::command_context::shell_quoted;
@@ -83,8 +84,16 @@ pub(super) async fn abort(args: &AbortArgs, cluster: &Cluster, out: &mut Output)
         (false, true) => Vec::new(),
     };
     let context = cluster.context();
-    let question =
-        Question { what: &what, cluster: context, nodes: &nodes, harms: &harms, ..Question::default() };
+    let reasons = purposes(roll.nodes.iter().map(|node| &*node.object));
+    let reason = reasons.as_deref();
+    let question = Question {
+        what: &what,
+        cluster: context,
+        nodes: &nodes,
+        reason,
+        harms: &harms,
+        ..Question::default()
+    };
     question.ask(args.yes, out)?;
     let record = match roll.complete_record() {
         Ok(_) => {

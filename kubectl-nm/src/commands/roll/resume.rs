@@ -10,6 +10,7 @@ use nm_core::error::exit::Exit;
 use nm_core::explain::cause::capitalized;
 use nm_core::interaction::confirm::Question;
 use nm_core::interaction::progress;
+use nm_core::maintenance::purposes;
 use nm_core::terminal::output::Output;
 use nm_core::terminal::text::Line;
 use nm_roll::decide::HEARTBEAT_TIMEOUT;
@@ -272,7 +273,10 @@ fn ask(
     let left = roll.nodes.iter().map(|node| node.node().to_owned());
     let nodes: Vec<String> = left.filter(|node| !args.skip.contains(node)).collect();
     let (cluster, runs, harms) = (context, unconfirmed, lines.as_slice());
-    let question = Question { what: &what, cluster, nodes: &nodes, runs, harms, ..Question::default() };
+    let reasons = purposes(roll.nodes.iter().map(|node| &*node.object));
+    let reason = reasons.as_deref();
+    let question =
+        Question { what: &what, cluster, nodes: &nodes, reason, runs, harms, ..Question::default() };
     match question.ask(false, out) {
         Err(Error::Declined) if record.paused => Err(RollError::StaysPaused(roll.name.clone()).into()),
         answered => answered,
