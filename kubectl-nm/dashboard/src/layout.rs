@@ -57,9 +57,14 @@ pub(crate) fn can_split(model: &Model) -> bool {
     model.size.1 >= PAGE_BELOW_FROM
 }
 
+/// Whether a page is below the rows.
+fn has_page_below(model: &Model) -> bool {
+    model.output.is_some() && !model.has_whole_page && can_split(model)
+}
+
 /// Splits the screen between the rows and the page below them. A page over the whole screen leaves the rows where they are.
 pub(crate) fn split_page(model: &Model, area: Rect) -> [Rect; 2] {
-    if model.output.is_none() || model.has_whole_page || area.height < PAGE_BELOW_FROM {
+    if !has_page_below(model) {
         return [area, area];
     }
     Layout::vertical([Constraint::Fill(2), Constraint::Fill(3)]).areas(area)
@@ -103,7 +108,7 @@ impl ScreenLayout {
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let tall = area.height;
         // Above a page, the rows get all of the space, and the last line is the page's edge.
-        let is_alone = model.output.is_none() || model.has_whole_page || !can_split(model);
+        let is_alone = !has_page_below(model);
         let two_lines = tall >= TWO_LINES_FROM && !model.shows_nodes() && model.fleet.rows.total() > 0;
         let lines = |count: u16, shown: bool| Constraint::Length(if shown { count } else { 0 });
         let wrapped = |text: &str| notice_lines(text, area);

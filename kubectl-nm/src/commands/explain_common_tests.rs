@@ -1,11 +1,10 @@
 //! The causes of several nodes.
 
 use nm_core::explain::cause::alike_words;
-use nm_core::terminal::output::captured::output;
 use nm_core::testing::objects::{running, with_status};
 use serde_json::json;
 
-use super::tests::reconcilers;
+use super::tests::explained_by_status;
 use super::*;
 
 #[test]
@@ -20,16 +19,7 @@ fn commands_of_several_nodes_that_are_left_out_are_counted() {
             with_status(&format!("n{node}"), status)
         };
         let objects: Vec<NodeMaintenance> = (1..=nodes).map(blocked).collect();
-        let (mut out, captured) = output();
-        let context = Context {
-            reconcilers: &reconcilers(Leadership::Held),
-            facts: &ClusterFacts::default(),
-            kubectl: "kubectl",
-            now: "2026-01-02T03:07:25Z".parse().unwrap(),
-        };
-        let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
-        explain_all(judged, &context, &mut out).unwrap();
-        captured.data()
+        explained_by_status(&objects).1
     };
     let of_few = said(2, 3);
     assert!(

@@ -157,6 +157,20 @@ Position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
     assert_eq!(explained(&object), (expected.to_owned(), false));
 }
 
+/// What is said of these maintenances by their status alone, and whether something is blocked.
+pub(super) fn explained_by_status(objects: &[NodeMaintenance]) -> (bool, String) {
+    let (mut out, captured) = output();
+    let context = Context {
+        reconcilers: &reconcilers(Leadership::Held),
+        facts: &ClusterFacts::default(),
+        kubectl: "kubectl",
+        now: "2026-01-02T03:07:25Z".parse().unwrap(),
+    };
+    let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
+    let is_blocked = explain_all(judged, &context, &mut out).unwrap();
+    (is_blocked, captured.data())
+}
+
 #[test]
 fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_times_and_numbers_differ() {
     let failed = |node: &str, pods: &[(&str, &str)], left: &str| {
@@ -176,15 +190,8 @@ fn a_cause_of_several_nodes_is_one_paragraph_even_if_pods_times_and_numbers_diff
     };
     let objects =
         [failed("n1", &[("a", "x")], "1 pod is"), failed("n2", &[("b", "x"), ("c", "x")], "2 pods are")];
-    let (mut out, captured) = output();
-    let context = Context {
-        reconcilers: &reconcilers(Leadership::Held),
-        facts: &ClusterFacts::default(),
-        kubectl: "kubectl",
-        now: "2026-01-02T03:07:25Z".parse().unwrap(),
-    };
-    let judged = objects.iter().map(|object| Judged::of(object, &BTreeMap::new(), &context)).collect();
-    assert!(explain_all(judged, &context, &mut out).unwrap());
+    let (is_blocked, printed) = explained_by_status(&objects);
+    assert!(is_blocked);
     let patch = r#"--type=merge -p '{"spec":{"drain":{"timeoutSeconds":0}}}'"#;
     let expected = format!(
         "\
@@ -208,7 +215,7 @@ n2: When the drain failed: shop/b, shop/c have no controller that would replace 
     kubectl -n shop delete pod c
 "
     );
-    assert_eq!(captured.data(), expected);
+    assert_eq!(printed, expected);
 }
 
 #[test]

@@ -273,9 +273,8 @@ impl RollRunners {
         now: Timestamp,
     ) -> BTreeMap<&'a str, &str> {
         let staying = shown.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-        let names = staying.filter_map(roll_name);
-        let over = names.filter(|name| self.standing(name, now) == Some(RollStanding::Over));
-        over.filter_map(|name| Some((name, self.aborted_by(name)?))).collect()
+        let left = staying.filter_map(roll_name).filter(|name| self.is_left(name, now));
+        left.filter_map(|name| Some((name, self.aborted_by(name)?))).collect()
     }
 
     /// Who has aborted a roll; none if nobody has.
